@@ -6,6 +6,8 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from fastpart import mostly_slow
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from dpdemo.virtual.blocks import rounded
+
 pytestmark = pytest.mark.usefixtures("without_collector", "gpus")
 BATCH, HEADS, ROWS, WIDTH = 2, 3, 10, 16
 
@@ -117,11 +119,7 @@ def test_without_gradients_nothing_is_kept(gpus, context):
         before = gpus.live_bytes(1)
         result = F.scaled_dot_product_attention(*tensors)
         torch.testing.assert_close(result.cpu(), F.scaled_dot_product_attention(*operands()))
-        assert gpus.live_bytes(1) == before + block(BATCH * HEADS * ROWS * WIDTH * 4)
-
-
-def block(num_bytes):
-    return -(-num_bytes // 512) * 512
+        assert gpus.live_bytes(1) == before + rounded(BATCH * HEADS * ROWS * WIDTH * 4)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +138,9 @@ def test_what_cudas_kernels_keep(gpus, dtype, width, mask, sums):
     before = gpus.live_bytes(1)
     result = F.scaled_dot_product_attention(*leaves, attn_mask=given)
     size = 4 if dtype is torch.float32 else 2
-    padded = block(ROWS * 16 * size) if mask else 0  # its rows begin at multiples of 16 numbers
-    kept = block(BATCH * HEADS * sums * 4) + padded
-    assert gpus.live_bytes(1) == before + block(BATCH * HEADS * ROWS * width * size) + kept
+    padded = rounded(ROWS * 16 * size) if mask else 0  # its rows begin at multiples of 16 numbers
+    kept = rounded(BATCH * HEADS * sums * 4) + padded
+    assert gpus.live_bytes(1) == before + rounded(BATCH * HEADS * ROWS * width * size) + kept
     del result
     assert gpus.live_bytes(1) == before
 
@@ -152,8 +150,8 @@ def test_what_cuda_does_not_fuse_keeps_the_weights(gpus, width):
     leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands(width=width)]
     before = gpus.live_bytes(1)
     result = F.scaled_dot_product_attention(*leaves)
-    weights = block(BATCH * HEADS * ROWS * ROWS * 4)
-    assert gpus.live_bytes(1) >= before + weights + block(BATCH * HEADS * ROWS * width * 4)
+    weights = rounded(BATCH * HEADS * ROWS * ROWS * 4)
+    assert gpus.live_bytes(1) >= before + weights + rounded(BATCH * HEADS * ROWS * width * 4)
     del result
     assert gpus.live_bytes(1) == before
 
@@ -167,11 +165,11 @@ def test_a_mask_whose_rows_are_not_in_one_piece_is_not_fused(gpus, kind):
     before = gpus.live_bytes(1)
     with torch.autocast("cuda", enabled=kind == "autocast"):
         result = F.scaled_dot_product_attention(*leaves, attn_mask=bias, dropout_p=0.5)
-    weights, scaled = block(BATCH * HEADS * 16 * 16 * 4), block(BATCH * HEADS * 16 * 16 * 4)
-    dropped = weights + block(BATCH * HEADS * 16 * 16)  # what is left, and a mask of one byte each
+    weights, scaled = rounded(BATCH * HEADS * 16 * 16 * 4), rounded(BATCH * HEADS * 16 * 16 * 4)
+    dropped = weights + rounded(BATCH * HEADS * 16 * 16)  # what is left, and a mask of one byte each
     kept = weights + dropped + 2 * scaled  # the softmax, and query and key, each with the root of the scale
-    upcast = block(BATCH * HEADS * 16 * 16 * 4) if kind == "autocast" else 0  # of the value
-    out = block(result.numel() * result.element_size())
+    upcast = rounded(BATCH * HEADS * 16 * 16 * 4) if kind == "autocast" else 0  # of the value
+    out = rounded(result.numel() * result.element_size())
     assert gpus.live_bytes(1) == before + kept + upcast + out
 
 
@@ -198,7 +196,7 @@ def test_queries_that_share_keys_are_fused_by_the_flash_kernel_alone(gpus, dtype
     leaves = [tensor.to("cuda:1").requires_grad_() for tensor in (q, k[:, :1].clone(), v[:, :1].clone())]
     before = gpus.live_bytes(1)
     result = F.scaled_dot_product_attention(*leaves, enable_gqa=True)
-    kept = block(result.nbytes) + block(BATCH * HEADS * ROWS * 4)
+    kept = rounded(result.nbytes) + rounded(BATCH * HEADS * ROWS * 4)
     assert (gpus.live_bytes(1) == before + kept) is is_fused
 
 

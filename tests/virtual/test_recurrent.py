@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from stacks import block
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
@@ -106,10 +107,6 @@ def test_without_gradients_only_the_results_stay(gpus, network, context):
         num_states = 1 + (network is nn.LSTM)
         assert gpus.live_bytes(1) == before + block(STEPS, ROWS, HIDDEN) + num_states * block(2, ROWS, HIDDEN)
     del output, states
-
-
-def block(*shape):
-    return -(-torch.Size(shape).numel() * 4 // 512) * 512
 
 
 KEPT = {nn.LSTM: 6, nn.GRU: 4, nn.RNN: 1}
