@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.errors import VirtualGpuError, two_devices
+from dpdemo.virtual.errors import two_devices
 from dpdemo.virtual.labels import gpu_of, stamp, stamp_all
 from dpdemo.virtual.ops import meta
 from dpdemo.virtual.ops.known import META, numbers_of
@@ -244,11 +244,3 @@ def _ctc_loss(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[s
     if home is not None:
         stamp_all(result, session, home)
     return result
-
-
-@rule(aten.record_stream.default, why="it needs a CUDA stream; there is nothing to wait for here")
-def _record_stream(_: Session, __: Any, args: tuple[Any, ...], ___: dict[str, Any]) -> None:
-    if gpu_of(args[0]) is None:
-        raise VirtualGpuError(
-            "aten::record_stream: the tensor is on the CPU; a stream was expected to use it"
-        )

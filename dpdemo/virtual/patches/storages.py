@@ -33,17 +33,6 @@ def _index(storage: torch.UntypedStorage) -> int | None:
     return None if label is None else label.index
 
 
-def _copy(storage: torch.UntypedStorage, target: int | None) -> torch.UntypedStorage:
-    """Copy `storage` to GPU `target`, or to the CPU."""
-    session = the_session()
-    is_meta = session.is_meta and (target is not None or _device.__get__(storage).type == "meta")
-    where = "meta" if is_meta else "cpu"
-    copy = torch.UntypedStorage(storage.nbytes(), device=where)  # type: ignore[no-untyped-call]
-    if target is not None:
-        copy.__dict__[session.key] = Allocation(session.ledger, target, storage.nbytes())
-    return copy_(copy, storage)
-
-
 @_method("copy_")
 def copy_(
     self: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: Any = None
@@ -104,19 +93,13 @@ def _device_of(self: torch.UntypedStorage) -> torch.device:
 @_method("to")
 def _to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:  # noqa: ARG001
     target = gpu_index(torch.device(as_device(device)))  # type: ignore[call-overload]
-    return self if target == _index(self) else _copy(self, target)
-
-
-@_method("cuda")
-def _cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
-    return _to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
+    if target == _index(self):
+        return self
+    is_meta = the_session().is_meta and _device.__get__(self).type == "meta"
+    where = ("meta" if is_meta else "cpu") if target is None else f"cuda:{target}"
+    return copy_(torch.UntypedStorage(self.nbytes(), device=where), self)  # type: ignore[no-untyped-call]
 
 
 @_method("cpu")
 def _cpu(self: torch.UntypedStorage) -> torch.UntypedStorage:
     return _to(self, device="cpu")
-
-
-@_method("clone")
-def _clone(self: torch.UntypedStorage) -> torch.UntypedStorage:
-    return _copy(self, _index(self))  # `deepcopy` calls it
