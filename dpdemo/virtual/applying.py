@@ -7,6 +7,7 @@ reason why. `patches/__init__.py` collects what was registered.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     OfSession = Callable[[Session], Iterable["Patch"]]
 
 _ABSENT = object()
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+_AS_SEQUENCE = object.__basicsize__ + 11 * _POINTER  # in PyTypeObject (Include/cpython/object.h)
+_SQ_ITEM = 3 * _POINTER  # in PySequenceMethods
 _Value = TypeVar("_Value")
 
 
@@ -130,5 +134,27 @@ def attributes(owner: Any) -> Any:
 def _put(owner: Any, name: Any, value: Any) -> None:
     if isinstance(owner, dict):
         owner.pop(name, None) if value is _ABSENT else owner.__setitem__(name, value)
-    else:
-        delattr(owner, name) if value is _ABSENT else setattr(owner, name, value)
+        return
+    delattr(owner, name) if value is _ABSENT else setattr(owner, name, value)
+    if owner is torch.Tensor and name == "__getitem__":
+        for cls in _classes_with(owner.__getitem__, owner):
+            _empty_sq_item(cls)
+
+
+def _classes_with(method: Any, cls: type[Any]) -> Iterator[type[Any]]:
+    """Yield a class and those derived from it that have this `__getitem__`."""
+    if getattr(cls, "__getitem__", None) == method:
+        yield cls
+        for derived in cls.__subclasses__():
+            yield from _classes_with(method, derived)
+
+
+def _empty_sq_item(cls: type) -> None:
+    """Make `PySequence_Check` false for a class again, as before `__getitem__` was replaced.
+
+    CPython fills `sq_item` beside `mp_subscript` for any `__getitem__` in Python, and leaves it filled when
+    the attribute goes back to C++'s. `torch.tensor` would then take a number in a list for a sequence.
+    """
+    methods = ctypes.c_void_p.from_address(id(cls) + _AS_SEQUENCE).value
+    if methods is not None:
+        ctypes.c_void_p.from_address(methods + _SQ_ITEM).value = None

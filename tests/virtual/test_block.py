@@ -262,3 +262,21 @@ def test_a_tensor_of_the_host_that_is_too_large_to_be_made_has_no_numbers():
         assert not torch.randn(1000, 1000).is_meta
         with pytest.raises(RuntimeError, match="negative dimension"):
             torch.empty(-1)
+
+
+def test_a_list_of_numbers_of_torch_is_a_list_inside_the_block_and_after_it():
+    class Before(torch.Tensor):
+        pass
+
+    def made(kind):
+        return torch.tensor([torch.ones(()).as_subclass(kind)] * 2).tolist()
+
+    with virtual_gpus(1, storage="meta"):
+
+        class Inside(torch.Tensor):
+            pass
+
+        assert made(torch.Tensor) == made(Before) == [1, 1]
+        assert torch.arange(4, device="cuda")[[1, 2]].tolist() == [1, 2]
+    assert made(torch.Tensor) == made(Before) == made(Inside) == [1, 1]
+    assert [row.tolist() for row in torch.eye(2)] == [[1, 0], [0, 1]]

@@ -3,6 +3,7 @@
 The oracle is the CPU: the same lines run outside the block, on real tensors.
 """
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -145,13 +146,16 @@ def test_an_index_by_a_known_mask_has_its_gradient():
         assert x.grad.get_device() == 0
 
 
-def test_a_list_in_an_index_has_a_shape_and_no_numbers():
-    ids = torch.tensor([[5, 6, 0], [7, 8, 9]], device="cuda")
-    assert ids[:, [-1, 0]].shape == (2, 2)
-    ids[:, [0, 1]] = 4
-    for read in (ids[:, [-1, 0]].tolist, ids.tolist, lambda: ids[[True, False]]):
-        with pytest.raises(UnsupportedOpError):
-            read()
+@pytest.mark.parametrize("places", [[-1, 0], (1, 0), range(2), np.array([2, 1]), [True, False, True], []])
+def test_places_that_are_listed_pick_known_numbers(places):
+    """As `pad_token_id in input_ids[:, [-1, 0]]` does, by which models warn of padding without a mask."""
+    ids = torch.tensor([[5, 6, 0], [7, 8, 9]])
+    there = ids.cuda()
+    assert there[:, places].tolist() == ids[:, places].tolist()
+    assert (0 in there[:, places]) == (0 in ids[:, places])
+    there[:, places] = 4
+    ids[:, places] = 4
+    assert there.tolist() == ids.tolist()
 
 
 def test_all_equal_elements_of_any_number_take_no_memory():
