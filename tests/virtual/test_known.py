@@ -242,13 +242,49 @@ def test_buffers_made_of_parameters_that_have_no_numbers_can_be_moved():
     assert norm(learned(2, 4)).shape == (2, 4)
 
 
-def test_a_check_of_pytorchs_passes_and_a_decision_is_refused():
-    for error in (RuntimeError, ValueError):
-        torch._check_tensor_all_with(error, learned(3) > 0, lambda: "not positive")
-        with pytest.raises(error, match="not positive"):
-            torch._check_tensor_all_with(error, torch.tensor([-1], device="cuda") > 0, lambda: "not positive")
+def _checked_by_if(x):
+    if torch.any(x < 0):
+        raise ValueError("negative")
+    return x
+
+
+def _checked_by_if_not(x):
+    if not (x > 0).all():
+        message = "not positive"
+        raise ValueError(message)
+    return x
+
+
+def _checked_by_assert(x):
+    assert x.max() < 100
+    assert not (x < 0).any(), "negative"
+    return x
+
+
+def _checked_by_pytorch(x):
+    torch._check_tensor_all(x > 0, lambda: "not positive")
+    torch._check_tensor_all_with(ValueError, x > 0, lambda: "not positive")
+    return x
+
+
+def _decides(x):
+    if x.sum() > 0:
+        x = x * 2
+    return x
+
+
+@pytest.mark.parametrize(
+    "program", [_checked_by_if, _checked_by_if_not, _checked_by_assert, _checked_by_pytorch]
+)
+def test_a_check_that_can_only_raise_passes(program):
+    assert program(learned(3)).shape == (3,)
+    with pytest.raises((ValueError, AssertionError, RuntimeError)):
+        program(torch.tensor([-1, 200], device="cuda"))
+
+
+def test_a_decision_is_refused():
     with pytest.raises(UnsupportedOpError, match=r"Tensor\.__bool__"):
-        assert learned(3).sum() > 0
+        _decides(learned(3))
 
 
 @pytest.mark.parametrize(
@@ -268,6 +304,7 @@ def test_losses_that_check_their_operands_or_take_lengths_work():
     scores = x.view(4, 1, 8).log_softmax(-1)
     lengths = torch.tensor([4]).cuda(), torch.tensor([2]).cuda()
     losses = [
+        functional.gaussian_nll_loss(x, x, x.exp()),
         functional.ctc_loss(scores, torch.tensor([1, 2]).cuda(), *lengths),
         functional.multilabel_margin_loss(x, torch.zeros(4, 8, dtype=torch.int64).cuda()),
     ]

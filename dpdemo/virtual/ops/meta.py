@@ -15,7 +15,6 @@ a GPU must not say so: they would make their results there.
 from __future__ import annotations
 
 import functools
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +34,7 @@ from dpdemo.virtual.ops.computed import (
     targets,
     write,
 )
+from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_optimizer_step
 from dpdemo.virtual.ops.known import META, is_forgotten, numbers_of
 from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.ops.random import is_random, run_random
@@ -43,7 +43,6 @@ from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from dpdemo.virtual.state import Session
 
@@ -197,33 +196,21 @@ def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
             return original(self, *args, **kwargs)
         if numbers_of(self) is None:
-            number = _number_for(name)
-            if number is not None:
-                return number
+            answer = _answer(name)
+            if answer is not None:
+                return answer
         return original(known(self, f"Tensor.{name}"), *args, **kwargs)
 
     return method
 
 
-def _number_for(reader: str) -> float | None:
-    """Return a number that will do for the caller of the method `reader` of a tensor, or None.
-
-    `torch._check_tensor_all` does nothing but raise: it is taken to pass, as in a step that goes well.
-    What an optimizer reads in its step (Adafactor the size of an update) scales that update, whose shape is
-    known: a 1 will do there.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("dpdemo.virtual"):
-        frame = frame.f_back
-    if frame is None or reader not in {"item", "__float__"}:
-        return None
-    if frame.f_code is torch._check_tensor_all_with.__code__:
+def _answer(reader: str) -> bool | float | None:
+    """Return a number that will do for a reader who only checks or scales, or None (see `guards.py`)."""
+    if reader == "__bool__":
+        return answer_of_check()
+    if reader == "item" and in_check_of_tensors():
         return True
-    while frame is not None:
-        if frame.f_code.co_name == "step" and isinstance(frame.f_locals.get("self"), torch.optim.Optimizer):
-            return 1.0
-        frame = frame.f_back
-    return None
+    return 1.0 if reader in {"item", "__float__"} and in_optimizer_step() else None
 
 
 def known(tensor: torch.Tensor, reader: str) -> torch.Tensor:
