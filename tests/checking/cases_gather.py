@@ -1,7 +1,5 @@
 """Rules of gather: DP4."""
 
-from typing import NamedTuple
-
 import torch
 from casetable import Batch, Net, Recurrent, returning, steps, trigger, twin, x
 from torch import nn
@@ -10,11 +8,6 @@ from torch import nn
 @trigger("DP401", "one number on one GPU, and 4 here")
 def a_mean_comes_back_as_a_vector():
     return returning(lambda y, _: y.detach().square().mean()), x()
-
-
-@trigger("DP401", "`[0]` is one number")
-def a_mean_of_shape_1_comes_back_as_a_vector():
-    return returning(lambda y, _: (y.detach().square().mean()[None], y)), x()
 
 
 @twin("DP401")
@@ -60,11 +53,6 @@ def names_stay_outside():
 @trigger("DP405", "`[1]` is None in replica 0", "dropped")
 def an_auxiliary_result_is_dropped():
     return returning(lambda y, x: (y, None if x.device.index == 0 else y)), x()
-
-
-@trigger("DP405", "`[1]` is None in replica 2", raises=True)
-def an_auxiliary_result_is_missing():
-    return returning(lambda y, x: (y, None if x.device.index == 2 else y)), x()
 
 
 @twin("DP405")
@@ -200,12 +188,6 @@ class AStateIsReturnedLayersFirst(Recurrent):
         return {"out": out[:, -1], "state": state}
 
 
-@trigger("DP410", "`[1]` of shape (3, 4) has no batch dimension")
-class ATableOfWeightsIsReturnedInATuple(Net):
-    def forward(self, x):
-        return self.fc(x), self.fc.weight * 1
-
-
 @twin("DP410", also=["DP213"], data_size=3, given=lambda: x(3))
 class NothingIsSelectedInAnyChunk(Net):
     def forward(self, x):
@@ -240,11 +222,6 @@ class BoxesOfImagesAreJoinedAndCounted(Detector):
         boxes = self.fc(x).view(-1, 3, 4)
         keep = boxes[:, :, 0] > 0
         return boxes[keep], keep.sum(1)
-
-
-class Result(NamedTuple):
-    logits: torch.Tensor
-    extra: object
 
 
 @trigger(

@@ -24,11 +24,6 @@ def holding(hold, use):
 
 
 @trigger("DP304", "`held` is a list or attribute with a Linear")
-def pairs_of_a_layer_and_a_number_are_held_in_a_list():
-    return holding(lambda a, b: [(a, 0.5), (b, 2)], lambda held, y: sum(one(y) * by for one, by in held)), x()
-
-
-@trigger("DP304", "`held` is a list or attribute with a Linear")
 def layers_are_held_in_a_dict_of_lists():
     def use(held, y):
         return held["short"][0](y) + held["deep"][1](held["deep"][0](y).relu())
@@ -96,11 +91,6 @@ def keyed(make_key, *, weak=False, get=False):
             return self.fc(x) * (self.gain.get(key, 1.0) if get else self.gain[key])
 
     return Model()
-
-
-@trigger("DP304", "`gain` is keyed by a module of the model", raises=True)
-def a_number_is_found_by_a_layer():
-    return keyed(lambda model: model.fc), x()
 
 
 @trigger("DP304", "`gain` is keyed by a parameter or buffer of the model", raises=True)

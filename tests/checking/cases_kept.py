@@ -262,27 +262,6 @@ class ABufferOfPositionsIsMadeWhereItIsMissing(Net):
         return self.fc(rows + self.positions)
 
 
-class WithSides(Net):
-    """Leaves what it computes on the way for a loss that the program asks for."""
-
-    def __init__(self):
-        super().__init__()
-        self.sides = None
-
-    def keep(self, sides):
-        self.sides = [one.tanh() for one in sides]
-
-    def side_loss(self, target):
-        return sum(functional.mse_loss(one, target) for one in self.sides)
-
-
-@trigger("DP301", "`sides` is set in forward and lost")
-class ABaseClassReadsAListThatForwardLeaves(WithSides):
-    def forward(self, x):
-        self.keep([self.fc(x), self.fc(x * 2)])
-        return self.sides[0] + self.sides[1]
-
-
 @trigger("DP207", "a list of 8 dict", given=lambda: (x(), [{"scale": float(row)} for row in range(8)]))
 class ForwardTakesMoreArgumentsThanItIsGiven(Net):
     def forward(self, x, metas, *more):
@@ -417,26 +396,6 @@ class AModuleIsMadeAroundAPartOfTheReplica(Net):
         return Solver(self.fc)(rows)
 
 
-@trigger("DP308", "`Linear.parameters()` is empty in replicas: IndexError")
-class AMethodListsParametersForAnotherOne(Net):
-    def weights(self):
-        return list(self.fc.parameters())
-
-    def forward(self, x):
-        weights = self.weights()
-        return functional.linear(x, weights[0], weights[1])
-
-
-@trigger("DP501", "loss.mean() gives them right here, and not where chunks are uneven")
-def a_loss_is_a_mean_and_a_sum_over_rows():
-    class Model(Net):
-        def forward(self, x, y):
-            z = self.fc(x)
-            return (z - y).pow(2).mean() + 0.1 * z.pow(2).sum() / z.shape[0]
-
-    return Model(), lambda batch: (x(batch), x(batch)[:, :3] + 1)
-
-
 @trigger("DP205", "`graph` is cut into chunks with the batch", also=("DP212",))
 def a_graph_stands_before_the_batch():
     class Model(Net):
@@ -444,46 +403,6 @@ def a_graph_stands_before_the_batch():
             return self.fc(graph @ (graph @ x)) * scale[:, None, None]
 
     return Model(), lambda batch: (torch.eye(12) * 2, torch.ones(batch, 12, 4), torch.ones(batch))
-
-
-class Tap:
-    def __init__(self, store, name):
-        self.store, self.name = store, name
-
-    def __call__(self, module, args, output):
-        self.store[self.name] = output
-
-
-class Overlap(nn.Module):
-    """A loss of two means, one of which is over all rows at once."""
-
-    def forward(self, logits, target):
-        share = logits.softmax(1)
-        overlap = 1 - (share * target).sum(0) / (share + target).sum(0)
-        return functional.cross_entropy(logits, target) + overlap.mean()
-
-
-class Joining(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.parts = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 1)])
-
-    def forward(self, x):
-        return torch.cat([part(x) for part in self.parts], 1)
-
-
-@trigger("DP501", "gradients of loss.")
-def a_loss_over_all_rows_is_a_module_beside_the_model():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model, self.loss = Joining(), Overlap()
-
-        def forward(self, x, target):
-            logits = self.model(x)
-            return self.loss(logits, target)
-
-    return Model(), lambda batch: (x(batch), x(batch)[:, :3].softmax(1))
 
 
 class Trimmed(Net):

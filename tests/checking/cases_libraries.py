@@ -73,28 +73,6 @@ class AMethodOfAPartNormalisesWeights(Net):
         return self.heads(self.fc(x))
 
 
-def trimmed(ids, mask):
-    longest = int(mask.sum(1).max())
-    return ids[:, :longest], mask[:, :longest]
-
-
-@trigger("DP406", "on dimension 1", raises=True)
-def a_helper_trims_the_padding():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words = nn.Embedding(9, 3)
-
-        def forward(self, ids, mask):
-            ids, mask = trimmed(ids, mask)
-            return self.words(ids) * mask[..., None]
-
-    def batch(rows):
-        return torch.randint(9, (rows, 7)), torch.arange(7)[None] < 1 + torch.arange(rows)[:, None] % 5
-
-    return Model(), batch
-
-
 def scaled_input(module, args):
     return (module.scale(args[0]), *args[1:])
 

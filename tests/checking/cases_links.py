@@ -87,15 +87,6 @@ class TheFirstParameterIsAskedForItsDevice(Net):
         return self.fc(x.to(next(self.parameters()).device))
 
 
-@trigger(
-    "DP308", "parameters()` is empty", "StopIteration", given=lambda: (x(), torch.ones(8, 8)), raises=True
-)
-class AReplicaWithoutParametersIsNotTheFaultOfASquareArgument(Net):
-    def forward(self, x, targets):
-        first = next(self.parameters())
-        return self.fc(x.to(first.dtype)) + targets.sum(1, keepdim=True)
-
-
 @twin("DP308")
 class WeightsAreAskedByName(Net):
     def __init__(self):
@@ -290,18 +281,6 @@ def a_function_keeps_what_backward_needs_in_its_context():
 # ---- what failed has another name in the line that failed ----
 
 
-@trigger("DP310", "the hook `keep` on `fc` runs 4 times")
-def a_hook_is_a_partial_function():
-    kept = {}
-
-    def keep(name, module, args, output):
-        kept[name] = output
-
-    model = Linear()
-    model.fc.register_forward_hook(functools.partial(keep, "fc"))
-    return model, x()
-
-
 @twin("DP304", also=["DP310"])
 def a_hook_closes_over_a_module_and_works():
     """The hook calls a part of the model: in a copy that of the copy."""
@@ -382,17 +361,6 @@ def hooks_are_put_in_before_wrapping():
     return model, x()
 
 
-@trigger("DP390", "cannot be multiplied", data_size=64)
-class ABatchSizeIsKeptOnSelf(Net):
-    def __init__(self):
-        super().__init__()
-        self.rows = 8
-
-    def forward(self, x):
-        flat = x.reshape(self.rows, -1)
-        return self.fc(flat)
-
-
 @twin("DP103")
 class APartWasMovedAndNoWrapperIsThereYet(Linear):
     def __init__(self):
@@ -401,23 +369,6 @@ class APartWasMovedAndNoWrapperIsThereYet(Linear):
 
     def forward(self, x):
         return self.head[0](super().forward(x))
-
-
-class Scaler:
-    def __init__(self):
-        self.mean = torch.zeros(4, device="cuda:0")
-
-
-class Tap:
-    def __init__(self, layer):
-        self.out = {}
-        layer.register_forward_hook(self.kept_as("y"))
-
-    def kept_as(self, name):
-        def hook(module, args, output):
-            self.out[name] = output
-
-        return hook
 
 
 class Equalized:

@@ -31,14 +31,6 @@ class FeaturesOfImagesAndTexts(Net):
         return functional.normalize(self.fc(image), dim=-1), self.fc(text)
 
 
-class Meter:
-    def __init__(self):
-        self.total = 0.0
-
-    def update(self, value):
-        self.total += value
-
-
 @twin("DP313")
 class ALossOnSelfIsForForwardAlone(Net):
     def forward(self, x):
@@ -79,12 +71,6 @@ class AWeightIsCopiedInForward(Net):
         return functional.linear(x, old) + self.fc(x)
 
 
-class Result:
-    def __init__(self, logits, labels=None):
-        self.logits = logits
-        self.labels = labels
-
-
 @twin("DP302")
 class ATiedWeightIsUsedByItsName(Linear):
     def forward(self, x):
@@ -103,22 +89,6 @@ class AMethodMakesTheState(nn.Module):
 
     def forward(self, x):
         out, _ = self.rnn(x, self.first_state(x.device))
-        return out
-
-
-@trigger(
-    "DP212",
-    "`state[0]` and `state[1]` have the batch on dimension 1",
-    given=lambda: (torch.randn(8, 6, 4), (torch.zeros(2, 8, 5), torch.zeros(2, 8, 5))),
-    raises=True,
-)
-class AStateOfTwoLayersIsGiven(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn = nn.LSTM(4, 5, 2, batch_first=True)
-
-    def forward(self, x, state):
-        out, _ = self.rnn(x, state)
         return out
 
 

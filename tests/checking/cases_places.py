@@ -2,12 +2,9 @@
 
 import functools
 import types
-import weakref
-from typing import NamedTuple
 
 import torch
 from casetable import Net, Recurrent, steps, trigger, twin, x
-from torch import nn
 
 # ---- arguments: the call, and forward's first line ----
 
@@ -22,12 +19,6 @@ class Weighing(Net):
 @trigger("DP205", "`weights` is cut into chunks", also=["DP203"])
 def weights_of_classes_may_be_left_out():
     return Weighing(), ((x(),), {"weights": torch.tensor([1.0, 2.0, 3.0])})
-
-
-@trigger("DP205", "`batch['graph']`", given=lambda: ({"x": torch.ones(8, 6, 4), "graph": torch.eye(6) / 2},))
-class AGraphOfJointsLiesInADict(Net):
-    def forward(self, batch):
-        return self.fc(torch.einsum("vw,bwc->bvc", batch["graph"], batch["x"])).sum(1)
 
 
 @trigger("DP201", "`causal` has 1 of 8 rows", given=lambda: (torch.ones(8, 5, 4), torch.ones(1, 5, 1)))
@@ -48,70 +39,12 @@ class TextsComeByKeywordOnly(Net):
         return self.fc(x) * x.new_tensor([len(one) for one in prompts])[:, None]
 
 
-@trigger("DP207", "`labels` (a list of 8 float)", given=lambda: (x(), [0.1 * i for i in range(8)]))
-class NumbersInAListAreUsedAsNumbers(Net):
-    def forward(self, x, labels):
-        weights = [1.0 + label.is_integer() for label in labels]  # a tensor has no such method
-        return self.fc(x) * x.new_tensor(weights)[:, None]
-
-
 @trigger(
     "DP208", "`data` is a SimpleNamespace that holds x", given=lambda: types.SimpleNamespace(x=x(), scale=2.0)
 )
 class TensorsInANamespaceStayOnGpu0(Net):
     def forward(self, data):
         return self.fc(data.x) * data.scale
-
-
-class Condition(NamedTuple):
-    text: torch.Tensor
-    null: torch.Tensor
-
-
-@trigger("DP201", "`condition.null` has 1 of 8 rows", given=lambda: (x(), Condition(x(), torch.ones(1, 4))))
-class AFieldOfANamedTupleHasOneRow(Net):
-    def forward(self, x, condition):
-        return self.fc(x + condition.text - condition.null)
-
-
-@trigger(
-    "DP205",
-    "`corners` is cut into chunks",
-    given=lambda: (x()[:, :3], torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]])),
-)
-class CornersAsManyAsRowsOfAShortBatch(nn.Module):
-    """In a batch of 3 their columns are as many as its rows: the batch is not there all the same."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(3, 4)
-
-    def forward(self, points, corners):
-        low, high = corners
-        return self.fc((points - low) / (high - low))
-
-
-class Sentence:
-    def __init__(self, words, pad):
-        self.words = words
-        self.shown = (words != pad).float()
-
-    def lengths(self):
-        return self.shown.sum(1, keepdim=True)
-
-
-@trigger(
-    "DP208",
-    "`sentence` is a Sentence that holds words",
-    given=lambda: Sentence(torch.arange(1, 33).reshape(8, 4) % 9, 0),
-)
-class AnObjectOfABatchHasMethods(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(9, 3)
-
-    def forward(self, sentence):
-        return (self.embed(sentence.words) * sentence.shown[..., None]).sum(1) / sentence.lengths()
 
 
 class Named(dict):
@@ -178,25 +111,6 @@ class TensorsInADictStayOnGpu0(Net):
         return self.fc(self.scaled(x))
 
 
-@trigger("DP304", "`heads` is a list or attribute with a Linear", raises=True)
-class HeadsHaveNumbersInADict(Net):
-    def __init__(self):
-        super().__init__()
-        self.heads = {task: nn.Linear(3, 2).to("cuda:0") for task in range(2)}
-
-    def forward(self, x):
-        return [self.heads[task](self.fc(x)) for task in sorted(self.heads)]
-
-
-class Layer(nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.net = weakref.ref(net)
-
-    def forward(self, x):
-        return x * self.net().fc.bias
-
-
 @twin("DP302")
 class APropertyJoinsBuffers(Net):
     def __init__(self):
@@ -255,23 +169,4 @@ def a_default_is_on_gpu_0():
     return Model(), x()
 
 
-@trigger("DP391", "replica 1", "cuda:0")
-def a_tensor_around_the_class_gets_another_name():
-    scales = [torch.ones(3, device="cuda:0")]
-
-    class Model(Net):
-        def forward(self, x):
-            scale = scales[0]
-            return self.fc(x) * scale
-
-    return Model(), x()
-
-
 ROWS = 8
-
-
-@trigger("DP390", "cannot be multiplied", data_size=64)
-class ABatchSizeIsAConstantOfTheFile(Net):
-    def forward(self, x):
-        flat = x.reshape(ROWS, -1)
-        return self.fc(flat)

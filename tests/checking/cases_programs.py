@@ -1,6 +1,5 @@
 """Pitfalls as programs have them: in a helper, in a module without parameters, in an object."""
 
-import copy
 import threading
 
 import torch
@@ -42,45 +41,6 @@ class Attending(nn.Module):
 class OnlyWhatIsShownReadsWhatForwardHasLeft(Attending):
     def extra_repr(self):
         return f"last={self.last is not None}"
-
-
-@trigger("DP311", "goes backward in each")
-class SamplesAreRefinedByTheirGradient(Net):
-    def refined(self, x):
-        x = x.detach().clone()
-        with torch.enable_grad():
-            x.requires_grad_(True)
-            self.fc(x).square().sum().backward()
-            x = (x - 0.1 * x.grad).detach()
-        self.fc.zero_grad()
-        return x
-
-    def forward(self, x):
-        return self.fc(self.refined(x))
-
-
-@trigger("DP312", "cannot be deep-copied", raises=True)
-class ACopyOfTheHeadIsAdaptedByHand(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
-
-    def adapted(self, x):
-        fast = copy.deepcopy(self.head)
-        gradients = torch.autograd.grad(fast(x).square().mean(), list(fast.parameters()))
-        with torch.no_grad():
-            for one, gradient in zip(fast.parameters(), gradients, strict=True):
-                one.sub_(0.1 * gradient)
-        return fast
-
-    def forward(self, x):
-        h = self.body(x)
-        rows = []
-        for row in h:
-            with torch.enable_grad():
-                fast = self.adapted(row.detach())
-            rows.append(fast(row))
-        return torch.stack(rows)
 
 
 class Masks:
@@ -211,18 +171,6 @@ def a_dict_of_the_callers_is_scratch():
     return Model(), lambda rows: ({"x": x(rows)},)
 
 
-class Normal(nn.Module):
-    """A layer that leaves what its weights cost for the loss."""
-
-    def __init__(self, features):
-        super().__init__()
-        self.mean = nn.Parameter(torch.full((features, 4), 0.1))
-
-    def forward(self, x):
-        self.cost = self.mean.square().sum() / 2
-        return functional.linear(x, self.mean)
-
-
 KEPT = {}
 
 
@@ -294,22 +242,6 @@ class TwoHalvesAreOnTwoGpus(nn.Module):
 
     def forward(self, x):
         return self.last(self.first(x.to("cuda:0")).to("cuda:1"))
-
-
-@trigger("DP214", "pads each chunk to its own longest", also=["DP315", "DP501"])
-def a_name_is_packed_and_unpacked():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn, self.fc = nn.GRU(6, 8, batch_first=True), nn.Linear(8, 5)
-
-        def forward(self, x, lengths):
-            x = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-            x, _ = self.rnn(x)
-            x, _ = pad_packed_sequence(x, batch_first=True)
-            return self.fc(x)
-
-    return Model(), lambda rows: (torch.randn(rows, 20, 6), 20 - torch.arange(rows) % 16)
 
 
 POLICIES = threading.local()

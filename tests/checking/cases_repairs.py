@@ -2,7 +2,6 @@
 
 import functools
 import threading
-from typing import NamedTuple
 
 import torch
 from casetable import Net, Recurrent, steps, trigger, twin, x
@@ -36,16 +35,6 @@ class ATensorIsTakenToWhereItIs(Net):
         return self.fc(torch.as_tensor(x, device=x.device)) + torch.zeros_like(x[:, :3])
 
 
-class Counted:
-    def begin(self):
-        self.step = 0
-
-    def advance(self):
-        if self.training:
-            self.step += 1
-        return 1 + self.step
-
-
 class Unpacking(Recurrent):
     def packed(self, x, lengths):
         return pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -60,30 +49,6 @@ class Unpacking(Recurrent):
 @trigger("DP214", "without total_length")
 def sequences_are_padded_by_a_method_that_knows_their_length():
     return Unpacking(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
-
-
-class State(NamedTuple):
-    h: torch.Tensor
-    c: torch.Tensor
-
-
-class Grid:
-    def __init__(self):
-        self.places = torch.arange(3.0)
-
-    def added_to(self, y):
-        return y + self.places
-
-
-class Following(nn.Module):
-    """Takes along what its parts of one class have, whatever they are called."""
-
-    def _apply(self, fn, *args):
-        super()._apply(fn, *args)
-        for one in vars(self).values():
-            if isinstance(one, Grid):
-                one.places = fn(one.places)
-        return self
 
 
 def around(centre):

@@ -33,17 +33,6 @@ def a_starved_replica_runs_on_defaults():
     return Optional(), ((x(),), {"scale": 2.0})
 
 
-@trigger(
-    "DP203",
-    "replica 3 is called without `mask`",
-    also=["DP203"],
-    given=lambda: ((0, 0, 0, x()), {"mask": torch.zeros(3, 3)}),
-)
-class AStarvedReplicaRunsWithoutAMask(Net):
-    def forward(self, a, b, c, x, mask=None):
-        return self.fc(x) + (a + b + c if mask is None else mask.sum())
-
-
 @twin("DP203")
 def all_arguments_by_keyword_starve_nobody():
     return Optional(), {"x": x(), "scale": 2.0}
@@ -255,32 +244,6 @@ def one_number_for_each_gpu_beside_a_lone_sample():
 
 
 @trigger(
-    "DP216",
-    "samples on dimension 1",
-    given=lambda: (torch.randn(6, 8, 4, generator=torch.Generator().manual_seed(1)), torch.zeros(1, 8, 5)),
-)
-class TimeComesFirstAndSoDoesTheLayerOfAState(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn = nn.GRU(4, 5)
-
-    def forward(self, x, h):
-        self.rnn.flatten_parameters()
-        return self.rnn(x, h)[0]
-
-
-class Attending(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
-        self.cross = nn.MultiheadAttention(4, 2, batch_first=True)
-
-    def forward(self, x, context, own_mask, cross_mask):
-        x = self.attention(x, x, x, attn_mask=own_mask)[0]
-        return self.cross(x, context, context, attn_mask=cross_mask)[0]
-
-
-@trigger(
     "DP206",
     "`batch['scale']` is a tensor of shape ()",
     given=lambda: ({"x": x(), "scale": torch.tensor(2.0)},),
@@ -332,11 +295,3 @@ class AnImageIsNormalisedInPlace(Net):
         image -= 0.5
         image /= 0.25
         return self.fc(image)
-
-
-class Prototypes(Net):
-    """Compares queries with the means of a support set of a size of its own."""
-
-    def forward(self, x, support, labels):
-        means = torch.stack([self.fc(support[labels == one]).mean(0) for one in range(3)])
-        return -torch.cdist(self.fc(x), means)

@@ -6,7 +6,6 @@ import enum
 import torch
 from casetable import Net, trigger, twin, x
 from torch import nn
-from torch.nn import functional
 
 
 class Stack:
@@ -61,28 +60,6 @@ class WhatIsHandedOnLiesByTheGpu(Net):
         return y + self.kept.pop(x.device).sum(1, keepdim=True)
 
 
-class Encoder(nn.Module):
-    def __init__(self, ends):
-        super().__init__()
-        self.fc, self.ends = nn.Linear(4, 4), ends
-
-    def forward(self, x):
-        self.ends["first"] = self.fc(x)
-        return self.ends["first"].relu()
-
-
-class Pairs(nn.Module):
-    """Relates all samples, in words that nothing else has."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, one, other):
-        logits = torch.einsum("id,jd->ij", one, other) * self.scale
-        return functional.cross_entropy(logits, torch.arange(len(one), device=one.device), reduction="none")
-
-
 class Backend(enum.Enum):
     PLAIN = "plain"
     TWICE = "twice"
@@ -118,10 +95,6 @@ def a_wrapper_of_the_users_opens_autocast():
     return AutocastParallel(Scaled().to("cuda:0")), x()
 
 
-def trimmed(frames, lengths):
-    return frames[:, : int(lengths.max())]
-
-
 @twin("DP313")
 def looked_up_rows_are_shortened():
     class Model(nn.Module):
@@ -134,17 +107,6 @@ def looked_up_rows_are_shortened():
             return self.head(rows / rows.norm(dim=-1, keepdim=True).clamp(min=0.5))
 
     return Model(), lambda rows: (torch.arange(rows) % 9,)
-
-
-class Maps(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc, self.seen = nn.Linear(4, 4), None
-
-    def forward(self, x):
-        y = self.fc(x).softmax(-1)
-        self.seen = y.detach()
-        return x + y
 
 
 class NotFiniteError(RuntimeError):
@@ -160,25 +122,6 @@ def a_hook_raises_an_error_of_its_own():
     model = Plain()
     model.fc.register_forward_hook(guard)
     return model, x()
-
-
-class Post(nn.Module):
-    def forward(self, scores, boxes):
-        found = []
-        for s, b in zip(scores, boxes, strict=True):
-            keep = s >= s.max()
-            found.append({"scores": s[keep], "boxes": b[keep], "first": b[0]})
-        return found
-
-
-@trigger("DP408", "is a list of 8, one for each sample", raises=True)
-class APartReturnsADictForEachImage(Net):
-    def __init__(self):
-        super().__init__()
-        self.boxes, self.post = nn.Linear(4, 12), Post()
-
-    def forward(self, x):
-        return self.post(self.fc(x), self.boxes(x).view(len(x), 3, 4))
 
 
 class Followed(Net):
@@ -198,29 +141,6 @@ class Followed(Net):
 @twin("DP305", also=["DP305"])
 def a_model_that_follows_its_data_is_given_in_evaluation():
     return Followed().eval(), x()
-
-
-class Leaving(nn.Module):
-    """Leaves what its layers give in a list, which it empties first."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
-        self.left = []
-
-    def forward(self, x):
-        del self.left[:]
-        for layer in self.layers:
-            x = layer(x).relu()
-            self.left.append(x)
-        return x
-
-
-def keeping(store, name):
-    def hook(module, given, output):
-        store[name] = output.detach()
-
-    return hook
 
 
 @twin("DP216", also=["DP203"])

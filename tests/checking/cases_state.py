@@ -97,15 +97,6 @@ def the_last_batch_is_even():
 # ---- objects on self, and state that nothing depends on ----
 
 
-class Meter:
-    def __init__(self):
-        self.total, self.count = 0.0, 0
-
-    def update(self, value, rows):
-        self.total += value * rows
-        self.count += rows
-
-
 class Causal(Net):
     def __init__(self):
         super().__init__()
@@ -187,39 +178,3 @@ class WhatIsEmptiedIsEmptiedOutsideOfForward(Net):
 
     def forward(self, x):
         return getattr(self, self.names[0])(x)
-
-
-@trigger("DP306", "`norm`", "chunks of 2 instead of 8 samples", also=["DP316"])
-class AClassMakesItsNorm(Net):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(3)
-
-    def forward(self, x):
-        return self.norm(self.fc(x))
-
-
-class Attending(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.query = nn.Linear(3, 3)
-        self.weights = None
-
-    def forward(self, y):
-        self.weights = self.query(y).softmax(-1)
-        return self.weights * y
-
-
-class Prototypes(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("means", torch.zeros(2, 3))
-
-    @torch.no_grad()
-    def update(self, y, labels):
-        marks = nn.functional.one_hot(labels, 2).to(y.dtype)
-        new = 0.9 * self.means + 0.1 * marks.t() @ y / marks.sum(0).clamp(min=1)[:, None]
-        self.means.copy_(torch.where(marks.sum(0)[:, None] > 0, new, self.means))
-
-    def forward(self, y):
-        return y @ self.means.clone().t()

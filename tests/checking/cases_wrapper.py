@@ -147,23 +147,6 @@ def a_class_whose_new_can_do_without():
     return Model({}), x()
 
 
-class Pairs(nn.Module):
-    """Its encoder is in a DataParallel of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.DataParallel(nn.Linear(4, 3))
-        self.score = nn.Linear(3, 1)
-
-    def forward(self, a, b):
-        return self.score(self.encoder(a) - self.encoder(b))
-
-
-@trigger("DP106", "`module.encoder` is a DataParallel inside", raises=True)
-def an_attribute_is_wrapped_within():
-    return wrapped(Pairs()), (x(16), x(16).flip(0))
-
-
 class Predicting(Linear):
     def forward(self, x, mode="forward"):
         return self.predict(x) if mode == "predict" else self.fc(x)
