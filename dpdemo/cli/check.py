@@ -135,24 +135,16 @@ def _explain_traceback(path: str, form: str) -> None:
 def _check(
     target: str, inputs: list[str] | str | None, options: dict[str, Any], *, quiet: bool
 ) -> "CheckReport":
-    with (
-        contextlib.ExitStack() as hints,  # printed when the status line is gone
-        users_code(*_MODULES, quiet=quiet, doing="checking") as say,
-    ):
+    with users_code(*_MODULES, quiet=quiet, doing="checking") as say:
         from dpdemo.checking.engine import check_found
         from dpdemo.checking.request import Request
-        from dpdemo.models.targets import find_model, work_out_input
+        from dpdemo.models.targets import find_model
         from dpdemo.models.user import find_object
 
         def find() -> tuple[Any, object]:
             model = find_model(target)
             with about("inputs"):
                 given: Any = find_object(inputs) if isinstance(inputs, str) else inputs
-            if given is None:
-                found = work_out_input(model, target, options["batch_size"] or DEFAULT_BATCH_SIZE)
-                given = found and [found]
-                if found and not quiet:
-                    hints.callback(print_hint, f"--input {found}, inferred from the first layer")
             return model, given
 
         return check_found(find, Request(**options, progress=say))

@@ -1,4 +1,4 @@
-"""Build the model of a TARGET, and infer inputs that the user did not give."""
+"""Build the model of a TARGET, and make batches of inputs that the user did not give."""
 
 from collections.abc import Callable
 
@@ -28,16 +28,6 @@ def _builder(name: str) -> Callable[[], nn.Module]:
     cpu = torch.device("cpu")
     config = make_config({"model": name})
     return lambda: build(config, Placement(lambda module: module, cpu, cpu)).model
-
-
-def work_out_input(given: Given, target: str, batch_size: int) -> str | None:
-    """Work out the input of a model by its first layer, as `--input` takes it; None where it brings its own.
-
-    Raises:
-        UsageError: if the layers do not tell.
-
-    """
-    return batches_of_target(given, target, batch_size, batch_size).worked_out or None
 
 
 def batches_of_target(given: Given, target: str, size: int | None, default: int) -> Batches:
