@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.state import the_session
+from dpdemo.virtual.state import Session, the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dpdemo.virtual.state import Session
 
 _device: Any = torch._C.TensorBase.device
 _plain_dispatch: Any = torch._C._disabled_torch_dispatch_impl

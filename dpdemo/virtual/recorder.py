@@ -6,12 +6,7 @@ The ledger's accounts tell their recorder, if they have one, of each allocation;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from dpdemo.virtual.caching import CachingAllocator
-
-if TYPE_CHECKING:
-    from dpdemo.virtual.caching import Block
+from dpdemo.virtual.caching import Block, CachingAllocator
 
 
 class Recorder:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.arithmetic.cards import VIRTUAL
+from dpdemo.arithmetic.cards import VIRTUAL, Card
 from dpdemo.virtual.errors import VirtualGpuError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from dpdemo.arithmetic.cards import Card
     from dpdemo.virtual.ledger import Ledger
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -12,10 +12,7 @@ from dpdemo.virtual.errors import needs_numbers
 from dpdemo.virtual.kinds import mark_forward
 from dpdemo.virtual.labels import gpu_of, has_operators_of_its_own, stamp_all
 from dpdemo.virtual.ops.known import LARGEST, META, copy_shadow, numbers_of
-from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from dpdemo.virtual.state import Session
+from dpdemo.virtual.state import Session, the_session
 
 _original_to = torch.Tensor.to
 

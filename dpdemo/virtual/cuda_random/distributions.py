@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.cuda_random import fills
-from dpdemo.virtual.cuda_random.launch import empty
+from dpdemo.virtual.cuda_random.launch import Drawing, empty
 from dpdemo.virtual.cuda_random.layouts import native_dropout, randperm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
-
-    from dpdemo.virtual.cuda_random.launch import Drawing
 
     Given = dict[str, Any]
     Distribution = Callable[[Given, Drawing], Any]

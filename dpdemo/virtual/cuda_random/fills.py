@@ -8,17 +8,14 @@ operator checks the parameters and the dtype, on a tensor of one element.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dpdemo.virtual.cuda_random import curand
 from dpdemo.virtual.cuda_random.curand import in_parts
-from dpdemo.virtual.cuda_random.launch import as_dtype, computed_in, empty, fill, rounded
-
-if TYPE_CHECKING:
-    from dpdemo.virtual.cuda_random.launch import Drawing
+from dpdemo.virtual.cuda_random.launch import Drawing, as_dtype, computed_in, empty, fill, rounded
 
 _aten = torch.ops.aten
 _RANDOM_FROM: Any = getattr(_aten.random_, "from")

@@ -16,6 +16,8 @@ import torch
 from dpdemo.virtual.cuda_random import curand, fills
 from dpdemo.virtual.cuda_random.launch import (
     CPU,
+    Drawing,
+    Place,
     as_dtype,
     by_stride,
     chunks,
@@ -29,7 +31,6 @@ from dpdemo.virtual.cuda_random.philox import words
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dpdemo.virtual.cuda_random.launch import Drawing, Place
     from dpdemo.virtual.cuda_random.philox import Word
 
 _aten = torch.ops.aten

@@ -24,11 +24,10 @@ from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.ops.rules import RULES
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS, scratch_bytes
 from dpdemo.virtual.ops.widening import in_float32, run_wider, with_refusals
-from dpdemo.virtual.state import gpu_index
+from dpdemo.virtual.state import Session, gpu_index
 
 if TYPE_CHECKING:
     from dpdemo.virtual.ops.mode import Action
-    from dpdemo.virtual.state import Session
 
 __all__ = ["VirtualGpuMode", "actions"]
 _CPU = torch.device("cpu")

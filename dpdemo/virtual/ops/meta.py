@@ -39,12 +39,11 @@ from dpdemo.virtual.ops.known import META, is_forgotten, numbers_of
 from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.ops.shapes import PARTLY_KNOWN, SHAPES
-from dpdemo.virtual.state import the_session
+from dpdemo.virtual.state import Session, the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dpdemo.virtual.state import Session
 
 _LARGE_BYTES = 256 * 2**20
 _Tensor = torch.Tensor

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp
-from dpdemo.virtual.ops.collectives import BETWEEN_TWO, BY_NUMBER_OF_ELEMENTS, gpu_of_group
+from dpdemo.virtual.ops.collectives import BETWEEN_TWO, BY_NUMBER_OF_ELEMENTS, Call, gpu_of_group
 from dpdemo.virtual.ops.provenance import made_by_cpp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dpdemo.virtual.ops.collectives import Call
     from dpdemo.virtual.state import Session
 
 AVG = 1  # the numbers of ReduceOp.RedOpType

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from dpdemo.virtual.cuda_random.distributions import ALIKE, DISTRIBUTIONS
-from dpdemo.virtual.cuda_random.launch import Drawing
+from dpdemo.virtual.cuda_random.launch import Drawing, Stream
 from dpdemo.virtual.cuda_random.philox import words
 from dpdemo.virtual.patches.generators import kind_of_device, stream_of
 
 if TYPE_CHECKING:
     from dpdemo.virtual.cuda_random.distributions import Distribution, Given
-    from dpdemo.virtual.cuda_random.launch import Stream
     from dpdemo.virtual.state import Session
 
 _swapping = threading.Lock()

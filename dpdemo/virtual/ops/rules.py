@@ -16,13 +16,11 @@ from dpdemo.virtual.ops import meta
 from dpdemo.virtual.ops.known import META, numbers_of
 from dpdemo.virtual.ops.mismatch import device_clash
 from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps, note_users
-from dpdemo.virtual.state import gpu_index
+from dpdemo.virtual.state import Session, gpu_index
 from dpdemo.virtual.transfer import copy_across
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from dpdemo.virtual.state import Session
 
     Rule = Callable[[Session, Any, tuple[Any, ...], dict[str, Any]], Any]
 

@@ -22,7 +22,7 @@ from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import as_cpp, gpu_of, stamp_all
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.known import know_parts
-from dpdemo.virtual.state import the_session
+from dpdemo.virtual.state import Session, the_session
 from dpdemo.virtual.transfer import move, num_bytes
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from dpdemo.virtual.state import Session
 
 _coalescing: Any = _utils
 _flatten: Any = torch._C._nn.flatten_dense_tensors

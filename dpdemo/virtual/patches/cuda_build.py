@@ -19,12 +19,10 @@ from dpdemo.virtual.applying import Patch, always, group, of_session, replace
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.patches.cuda_memory import memory_info
-from dpdemo.virtual.state import the_session
+from dpdemo.virtual.state import Session, the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from dpdemo.virtual.state import Session
 
 
 _C: Any = torch._C

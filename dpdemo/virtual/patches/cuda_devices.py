@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from dpdemo.virtual.applying import Patch, group, of_session, stands_in
-from dpdemo.virtual.state import the_session
+from dpdemo.virtual.state import Session, the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dpdemo.arithmetic.cards import Card
-    from dpdemo.virtual.state import Session
 
 _Function = TypeVar("_Function")
 VARIABLE = "CUDA_VISIBLE_DEVICES"

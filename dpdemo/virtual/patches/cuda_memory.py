@@ -7,17 +7,14 @@ totals are counted from the first question on. Snapshots and the history of allo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dpdemo.virtual.accounts import Statistic
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
-from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from dpdemo.virtual.state import Session
+from dpdemo.virtual.state import Session, the_session
 
 
 @cuda_runtime("_accelerator_getMemoryInfo")
