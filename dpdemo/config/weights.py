@@ -42,9 +42,12 @@ def expect_one_each(config: Config, num_devices: int) -> None:
     given = weights_of(config)
     if given is None or len(given) == num_devices:
         return
-    key = weights_key(config)
+    key, is_ddp = weights_key(config), config.strategy == "ddp"
     raise UsageError(
-        f"expected one of `{key}` for each of the {num_devices} GPUs, got {len(given)} ({short_list(given)})",
+        f"expected one of `{key}` for each of the {num_devices} {'rank' if is_ddp else 'GPU'}s, got "
+        f"{len(given)} ({short_list(given)})",
         key=key,
-        hint="0 is a weight, too: that GPU then has no replica",
+        hint=f"start as many ranks: {{processes={len(given)}}}, or as many GPUs"
+        if is_ddp
+        else "0 is a weight, too: that GPU then has no replica",
     )

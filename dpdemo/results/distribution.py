@@ -26,10 +26,10 @@ class RankPlace:
 class Distribution:
     """The samples that DistributedSampler gave the ranks.
 
-    `batch_size` is a rank's, and `global_batch_size` what one optimizer step sees; `drawn` counts the samples
-    that went through the model, of which `num_repeated` had been drawn before; `num_dropped` never were.
-    Which ones they are is None where the order is shuffled. JSON has spans of samples by their first and
-    last.
+    `batch_size` is a rank's, the largest where they differ, and `global_batch_size` what one optimizer step
+    sees; `drawn` counts the samples that went through the model, of which
+    `num_repeated` had been drawn before; `num_dropped` never were. Which ones they are is None where the
+    order is shuffled. JSON has spans of samples by their first and last.
     """
 
     nodes: int

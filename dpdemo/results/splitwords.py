@@ -71,7 +71,7 @@ def _strategy(report: SplitData) -> str:
     few = is_stretch(devices, (1,)) or len(devices) <= ranks.MANY
     named = few and report.distribution is None  # a line for each rank names its device
     which = f"{printable(report.wrapped)} in " if report.wrapped else ""
-    weighted = "Weighted" if is_weighted(report.config) else ""
+    weighted = "Weighted" if report.strategy == "dp" and is_weighted(report.config) else ""
     strategy = f"{which}{weighted}{STRATEGIES.get(report.strategy, report.strategy)}"
     return strategy + (f" on {devices}" if named else "")
 

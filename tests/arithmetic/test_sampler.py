@@ -31,9 +31,10 @@ def torchs_epoch(*, shuffle=False, **epoch):
 
 @given(**EPOCHS)
 @settings(max_examples=300, deadline=None)
-def test_ranks_have_batches_as_of_torchs_sampler(**epoch):
+def test_ranks_draw_as_torchs_sampler(**epoch):
     rule = distribute(**epoch)
-    for batches in torchs_epoch(**epoch):
+    for rank, batches in enumerate(torchs_epoch(**epoch)):
+        assert list(rule.positions(rank)) == [index for batch in batches for index in batch]
         assert [len(batch) for batch in batches] == (
             [rule.full.largest] * rule.num_full_batches + ([rule.last.largest] if rule.last else [])
         )

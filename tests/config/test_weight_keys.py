@@ -44,10 +44,26 @@ def test_a_file_has_lists(tmp_path):
         ({"gpus": 2, "weights": [1, True]}, "expected a number of 0 or more, got true"),
         ({"gpus": 2, "weights": "1,2"}, "a number for each GPU such as"),
         ({"gpus": 2, "chunks": [1.5, 28.5]}, "expected a whole number of 0 or more, got 1.5"),
-        ({"strategy": "ddp", "gpus": 2, "weights": [1, 2]}, "`weights` only with the strategy dp"),
+        (
+            {"strategy": "ddp", "gpus": 2, "weights": [1, 0]},
+            "a row for each rank .* none for rank 1",
+        ),
+        (
+            {"strategy": "ddp", "gpus": 2, "weights": [1, 2], "batch_size_is": "per-rank"},
+            "of all ranks",
+        ),
+        ({"strategy": "ddp", "gpus": 2, "chunks": [10, 20], "drop_last": True, "data_size": 9}, "one batch"),
     ],
 )
 def test_impossible_weights_are_an_error(values, message):
     with pytest.raises(UsageError, match=message) as caught:
         make_config(values)
     assert caught.value.hint
+
+
+def test_the_launcher_decides_the_number_of_ranks():
+    config = make_config({"strategy": "ddp", "weights": [1, 2, 2]})
+    assert split_of(config, 30, 3).rows() == (6, 12, 12)
+    with pytest.raises(UsageError, match="for each of the 2 ranks, got 3") as caught:
+        split_of(config, 30, 2)
+    assert "processes=3" in caught.value.hint

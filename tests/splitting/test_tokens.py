@@ -59,6 +59,11 @@ def test_weights_cut_tokens_as_they_cut_rows():
     assert [row["tokens"] for row in report.rows()] == [3, 33, 0, 36]
 
 
+def test_ranks_with_weights_get_neighbours():
+    report = simulate(lengths=range(1, 9), gpus=2, strategy="ddp", batch_size=4, weights=[1, 3])
+    assert [batch.tokens for batch in report.tokens.each_batch()] == [[1, 2 + 3 + 4], [5, 6 + 7 + 8]]
+
+
 def test_one_device_has_no_balance_but_accumulates():
     report = simulate(lengths=[1, 3], batch_size=1, accumulate=2)
     assert [fact[0] for fact in report.tokens.facts()] == ["Tokens", "Token weight", "Right divisor"]

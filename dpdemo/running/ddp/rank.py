@@ -21,6 +21,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import distribute_epoch
+from dpdemo.config.weights import is_weighted
 from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
 from dpdemo.models.failure import take_apart, users_code
 from dpdemo.models.losses import make_loss
@@ -105,16 +106,23 @@ def _run_epoch(config: Config, rank: Rank, progress: Progress | None) -> SplitRe
 
 
 def drawn_by(config: Config, world: World) -> torch.Tensor:
-    """List the samples that torch's sampler gives this rank."""
-    sampler: DistributedSampler[int] = DistributedSampler(
+    """List the samples that torch's sampler gives this rank, or its share by weights of torch's order."""
+    if not is_weighted(config):
+        return torch.tensor(list(_sampler(config, world.size, world.rank)), dtype=torch.int64, device="cpu")
+    order = torch.tensor(list(_sampler(config, 1, 0)), dtype=torch.int64, device="cpu")
+    epoch = distribute_epoch(config, world.size)
+    return order[torch.tensor(list(epoch.positions(world.rank)), dtype=torch.int64, device="cpu")]
+
+
+def _sampler(config: Config, num_ranks: int, rank: int) -> "DistributedSampler[int]":
+    return DistributedSampler(
         range(config.data_size),  # type: ignore[arg-type]  # it only asks for the length
-        world.size,
-        world.rank,
+        num_ranks,
+        rank,
         shuffle=config.shuffle,
         seed=config.seed,
         drop_last=config.sampler_drop_last,
     )
-    return torch.tensor(list(sampler), dtype=torch.int64, device="cpu")
 
 
 def placement(device: torch.device) -> Placement:
