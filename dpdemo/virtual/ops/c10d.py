@@ -20,7 +20,7 @@ from dpdemo.virtual.ops.collectives import (
     mixed_groups,
     nccl_groups,
 )
-from dpdemo.virtual.ops.mode import VirtualGpuMode
+from dpdemo.virtual.ops.mode import by_code_for
 from dpdemo.virtual.ops.nccl_limits import AVG, check_own_gpu, prepare
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FUNCTIONAL = {"_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
 """Namespaces of collectives that return their result, as DTensor and tensor parallel use them."""
+run_functional = by_code_for(torch._C.DispatchKey.CompositeExplicitAutograd)
 
 
 def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,12 +66,6 @@ def _is_by_nccl(session: Session, call: Call) -> bool:
     if name not in mixed_groups:
         return name in nccl_groups
     return any(label_of(tensor, session.key) is not None for tensor in flat_tensors(call.args))
-
-
-def run_functional(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a functional collective: the `c10d.*` operators that it is made of pass above."""
-    with VirtualGpuMode(session):
-        return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 
 def _index_of(session: Session, call: Call) -> int | None:

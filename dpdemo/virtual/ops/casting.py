@@ -113,14 +113,6 @@ def _casting(op: Any, choose: Callable[[tuple[Any, ...]], torch.dtype]) -> Kerne
     return kernel
 
 
-def _lower(_: tuple[Any, ...]) -> torch.dtype:
-    return torch.get_autocast_dtype("cuda")
-
-
-def _float32(_: tuple[Any, ...]) -> torch.dtype:
-    return torch.float32
-
-
 def _widest(args: tuple[Any, ...]) -> torch.dtype:
     """Return float32 if any operand has it, else the lower precision (`promote_type`)."""
     flat = [item for arg in args for item in (arg if isinstance(arg, (list, tuple)) else (arg,))]
@@ -193,8 +185,8 @@ def stop_casting() -> None:
 def _register() -> torch.library.Library:
     library = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
     kinds: tuple[tuple[list[str], Callable[[Any], Kernel]], ...] = (
-        (LOWER_PRECISION + RECURRENT, lambda op: _casting(op, _lower)),
-        (FP32, lambda op: _casting(op, _float32)),
+        (LOWER_PRECISION + RECURRENT, lambda op: _casting(op, lambda _: torch.get_autocast_dtype("cuda"))),
+        (FP32, lambda op: _casting(op, lambda _: torch.float32)),
         (FP32_RESULT, _with_float32_result),
         (WIDEST, lambda op: _casting(op, _widest)),
         (BANNED, _banned),

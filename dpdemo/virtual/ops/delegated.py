@@ -14,7 +14,7 @@ from torch._ops import HigherOrderOperator
 
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import as_cpp, gpus_of
-from dpdemo.virtual.ops.mode import VirtualGpuMode
+from dpdemo.virtual.ops.mode import VirtualGpuMode, by_code_for
 from dpdemo.virtual.ops.operands import common_gpu
 from dpdemo.virtual.ops.sync_batch_norm import COMPUTED
 
@@ -111,12 +111,11 @@ def _refused_on_gpu(session: Session, func: Any, args: tuple[Any, ...], kwargs: 
 
 def _composite(run: Action) -> Action:
     """Take a composite operator apart. Autograd does so before the mode, except in inference mode."""
+    apart = by_code_for(_Key.CompositeImplicitAutograd)
 
     def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):
-            return run(session, func, args, kwargs)  # nested tensors have a kernel for some
-        with VirtualGpuMode(session):
-            return func._op_dk(_Key.CompositeImplicitAutograd, *args, **kwargs)
+        is_nested = any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args)
+        return (run if is_nested else apart)(session, func, args, kwargs)  # nested tensors: a kernel for some
 
     return act
 
@@ -153,7 +152,6 @@ def one_by_one_where_mixed(together: Action) -> Action:
         except RuntimeError:
             if session.is_meta or len(gpus_of(args[0])) < 2:
                 raise
-        with VirtualGpuMode(session):
-            return func._op_dk(_Key.CompositeExplicitAutograd, *args, **kwargs)
+        return by_code_for(_Key.CompositeExplicitAutograd)(session, func, args, kwargs)
 
     return act

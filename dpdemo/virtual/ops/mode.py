@@ -63,3 +63,13 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if _asks_python(args):
             return as_cpp(action)(self.session, func, args, kwargs or {})
         return action(self.session, func, args, kwargs or {})
+
+
+def by_code_for(key: Any) -> Action:
+    """Return an action that runs an operator's code for a dispatch key: what it is made of passes here."""
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with VirtualGpuMode(session):
+            return func._op_dk(key, *args, **kwargs)
+
+    return act

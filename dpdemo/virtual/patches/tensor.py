@@ -165,18 +165,11 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
         if is_without_numbers():
             name = name.replace("torch.meta.", "torch.", 1)
         return name if index is None else name.replace("torch.", "torch.cuda.", 1)
-    name = (
-        dtype
-        if isinstance(dtype, str)
-        else f"{dtype.__module__}.{dtype.__name__}"
-        if isinstance(dtype, type)
-        else ""
-    )
-    if name.startswith("torch.cuda."):
-        return _type(move(self, gpu_index(torch.device("cuda"))), name.replace("torch.cuda.", "torch."))
     if isinstance(dtype, torch.dtype):
         return _type(self, dtype, non_blocking, **kwargs)
-    return _type(move(self, None), name, non_blocking, **kwargs)
+    name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+    there = gpu_index(torch.device("cuda")) if name.startswith("torch.cuda.") else None
+    return _type(move(self, there), name.replace("torch.cuda.", "torch."), non_blocking, **kwargs)
 
 
 @wraps(_Tensor, "apply_", "map_", why=_NAMES_DEVICE)
