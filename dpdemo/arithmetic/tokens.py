@@ -7,7 +7,7 @@ are, the tokens of each device are added up, and so is what a token counts in th
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
-from operator import add, attrgetter, itemgetter
+from operator import add
 from typing import Literal, NamedTuple
 
 PadTo = Literal["chunk", "batch"] | int
@@ -149,14 +149,11 @@ class Tally:
 
     def __init__(self, num_devices: int, accumulate: int = 1) -> None:
         self._num_devices = num_devices
-        self._accumulate = accumulate
+        self._weights = _Weights(accumulate)
         self._devices: dict[int, tuple[int, ...]] = {}
         self._slots = self._padded_slots = 0
         self._worst: Batch | None = None
         self._least = 2.0
-        self._without_tokens: int | None = None
-        self._step: list[Batch] = []
-        self._extremes: list[Weight] = []
 
     def add(self, batch: Batch) -> None:
         """Add the next batch."""
@@ -168,23 +165,12 @@ class Tally:
         held = zip(sharing.rows, batch.tokens, batch.padded, batch.cost, strict=True)
         for device, numbers in zip(sharing.devices, held, strict=True):
             self._devices[device] = tuple(map(add, self._devices.get(device, (0, 0, 0, 0)), numbers))
-        if not all(batch.tokens):
-            self._without_tokens = self._without_tokens or batch.number
-        self._step.append(batch)
-        if len(self._step) == self._accumulate:
-            self._extremes = self._weights()
-            self._step = []
-
-    def _weights(self) -> list[Weight]:
-        """Return the lightest and the heaviest weight, those of the step under way included."""
-        found = [*self._extremes, *_weights(self._step)]
-        by_weight = attrgetter("weight")
-        return [min(found, key=by_weight), max(found, key=by_weight)] if found else []
+        self._weights.add(batch)
 
     def summary(self) -> Summary:
         """Sum up the batches so far; a step that is not complete counts as one."""
         devices = {device: DeviceTotal(*sums) for device, sums in sorted(self._devices.items())}
-        lightest, heaviest = self._weights() or (None, None)
+        lightest, heaviest = self._weights.extremes()
         return Summary(
             balance=_share(sum(total.cost for total in devices.values()), self._slots),
             padded_balance=_share(sum(total.padded for total in devices.values()), self._padded_slots),
@@ -192,42 +178,71 @@ class Tally:
             worst=self._worst,
             lightest=lightest,
             heaviest=heaviest,
-            without_tokens=self._without_tokens,
+            without_tokens=self._weights.without_tokens,
         )
-
-
-def _weights(step: Sequence[Batch]) -> list[Weight]:
-    """Return the lightest and the heaviest weight in a step whose loss is a mean of means.
-
-    A mean over `t` tokens of one of `k` replicas, in one of `n` batches of a step, gives each of them
-    1 / (n · k · t); a mean over all `T` tokens of the step would give it 1 / T.
-    """
-    shares = [
-        (len(batch.tokens) * tokens, batch, replica)
-        for batch in step
-        for replica, tokens in enumerate(batch.tokens)
-        if tokens
-    ]
-    if not shares:
-        return []
-    whole = sum(sum(batch.tokens) for batch in step)
-    return [
-        Weight(
-            weight=whole / (len(step) * share),
-            batch=batch.number,
-            device=batch.sharing.devices[replica],
-            tokens=batch.tokens[replica],
-            of=whole,
-            last=step[-1].number,
-            num_batches=len(step),
-        )
-        for share, batch, replica in (max(shares, key=itemgetter(0)), min(shares, key=itemgetter(0)))
-    ]
 
 
 def summarize(batches: Iterable[Batch], num_devices: int, accumulate: int = 1) -> Summary:
-    """Sum up the batches of an epoch."""
+    """Sum up the batches of an epoch, as `Tally` does."""
     tally = Tally(num_devices, accumulate)
     for batch in batches:
         tally.add(batch)
     return tally.summary()
+
+
+class _Weights:
+    """Finds the extremes of a token's weight, where the loss is a mean of means.
+
+    A mean over `t` tokens of one of `k` replicas, in one of `n` batches of a step, gives each of them
+    1 / (n · k · t); a mean over all `T` tokens of the step would give it 1 / T.
+    """
+
+    def __init__(self, accumulate: int) -> None:
+        self._accumulate = accumulate
+        self._begin()
+        self._lightest: Weight | None = None
+        self._heaviest: Weight | None = None
+        self.without_tokens: int | None = None
+
+    def _begin(self) -> None:
+        self._num_batches = self._tokens = self._last = 0
+        # (k · t, t, batch): where a token counts most, and least
+        self._fewest: tuple[int, int, Batch] | None = None
+        self._most: tuple[int, int, Batch] | None = None
+
+    def add(self, batch: Batch) -> None:
+        counts, num_replicas = [tokens for tokens in batch.tokens if tokens], len(batch.tokens)
+        self._num_batches += 1
+        self._last = batch.number
+        self._tokens += sum(counts)
+        if len(counts) < num_replicas:
+            self.without_tokens = self.without_tokens or batch.number
+        if counts:
+            fewest, most = min(counts), max(counts)
+            if self._fewest is None or fewest * num_replicas < self._fewest[0]:
+                self._fewest = fewest * num_replicas, fewest, batch
+            if self._most is None or most * num_replicas > self._most[0]:
+                self._most = most * num_replicas, most, batch
+        if self._num_batches == self._accumulate:
+            self._lightest, self._heaviest = self.extremes()
+            self._begin()
+
+    def extremes(self) -> tuple[Weight | None, Weight | None]:
+        """Return the lightest and the heaviest, the step that is not complete included."""
+        lightest, heaviest = self._lightest, self._heaviest
+        if self._fewest is not None and self._most is not None:
+            light, heavy = self._weight(*self._most), self._weight(*self._fewest)
+            lightest = light if lightest is None or light.weight < lightest.weight else lightest
+            heaviest = heavy if heaviest is None or heavy.weight > heaviest.weight else heaviest
+        return lightest, heaviest
+
+    def _weight(self, times_replicas: int, tokens: int, batch: Batch) -> Weight:
+        return Weight(
+            weight=self._tokens / (self._num_batches * times_replicas),
+            batch=batch.number,
+            device=batch.sharing.devices[batch.tokens.index(tokens)],
+            tokens=tokens,
+            of=self._tokens,
+            last=self._last,
+            num_batches=self._num_batches,
+        )
