@@ -14,6 +14,7 @@ from functools import cache
 from types import CodeType, TracebackType
 from typing import Any
 
+from dpdemo.checking.questions.words import attribute_at
 from dpdemo.models.frames import is_users, users_frames
 from dpdemo.results.findings import Place
 
@@ -156,7 +157,7 @@ def writing(owner: type, path: str) -> Written | None:
     for file, method in _without_setup(owner):
         if method.name == "__init__" or not method.args.args:
             continue
-        target = _attribute(method.args.args[0].arg, path)
+        target = attribute_at(path, method.args.args[0].arg)
         for statement in _statements(method.body):
             is_it = any(isinstance(one, ast.Attribute) and ast.unparse(one) == target
                         for one in _written_in(statement))  # fmt: skip
@@ -189,11 +190,6 @@ def _written(file: str, function: _Function | None, statement: ast.stmt, target:
     is_read = any(target in ast.unparse(one) for one in others)
     place = line_of(file, statement.lineno, function.name if function else "")
     return Written(text, place, statement in body and names <= {"self"} and not is_read)
-
-
-def _attribute(me: str, path: str) -> str:
-    """Write what is at a path of a model: `self.layers[0].weight`."""
-    return me + "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in path.split("."))
 
 
 def _without_setup(owner: type) -> list[tuple[str, _Function]]:

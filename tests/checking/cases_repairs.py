@@ -51,6 +51,21 @@ def sequences_are_padded_by_a_method_that_knows_their_length():
     return Unpacking(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
 
 
+class Trimming(Unpacking):
+    """Neither packs nor unpacks, though the class that it inherits from does."""
+
+    def packed(self, x, lengths):
+        return x[:, : int(lengths.max())]
+
+    def unpacked(self, packed, longest):
+        return packed
+
+
+@trigger("DP406", "has size 6, 5, 4 and 2 on dimension 1")
+def sequences_are_trimmed_by_methods_that_pack_in_the_class_above():
+    return Trimming(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
+
+
 def around(centre):
     def distance(y):
         return (y - centre).square()

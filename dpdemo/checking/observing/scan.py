@@ -338,8 +338,12 @@ def _mentions(core: nn.Module, name: str) -> bool:
 
 
 def _words_of(kind: type) -> Iterator[set[str]]:
-    """List the names that each method of a class of the user's uses."""
-    codes = (getattr(one, "__code__", None) for cls in kind.__mro__ for one in vars(cls).values())
-    yield from (
-        _words(code) for code in codes if isinstance(code, types.CodeType) and is_users(code.co_filename)
-    )
+    """List the names that each method of the user's uses: one that is overridden only by way of `super()`."""
+    for name in {name for cls in kind.__mro__ for name in vars(cls)}:
+        for cls in kind.__mro__:
+            code = getattr(vars(cls).get(name), "__code__", None)
+            if isinstance(code, types.CodeType) and is_users(code.co_filename):
+                words = _words(code)
+                yield words
+                if "super" not in words:
+                    break
