@@ -56,7 +56,7 @@ class TheNumberOfTheGpuScalesTheResult(Net):
         return self.fc(x) * (1 + x.device.index)
 
 
-@trigger("DP590", "the result `[2]` has another shape than on one GPU")
+@trigger("DP590", "the result's `[2]` has another shape than on one GPU")
 def a_result_is_split_into_parts_of_two_rows():
     return returning(lambda y, _: y.split(2)), x(16)
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpdemo.checking.observing.mixing import Trace, first_mixing, is_chunk_of
+from dpdemo.checking.observing.mixing import first_mixing, is_chunk_of, traced
 from dpdemo.checking.source import code_of
 
 
@@ -73,9 +73,9 @@ def found_in(model):
     x = torch.randn(8, 4)
     traces = []
     for rows in (8, 2):
-        traces.append(Trace())
-        with traces[-1].of(model):
+        with traced(model) as steps:
             model(x[:rows])
+        traces.append(steps)
     return first_mixing(*traces, code_of(model.forward))
 
 

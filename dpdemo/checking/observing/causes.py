@@ -11,9 +11,11 @@ from dpdemo.arithmetic.rows import likely_rows
 from dpdemo.checking.observing import compare
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments
+from dpdemo.checking.observing.mixing import first_mixing, traced
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import as_type
 from dpdemo.checking.running.runs import Runner, Whole
+from dpdemo.checking.source import code_of
 from dpdemo.models.inputs import Arguments
 from dpdemo.results.findings import Place
 from dpdemo.watching.tree import flatten, rebuild, tensors_in
@@ -51,9 +53,15 @@ class Causes:
         return self._fewest(is_right)
 
     def mixing(self) -> Place | None:
-        """Find where forward mixes samples: by the whole batch, and the first of its chunks."""
-        given = self._draft.args, self._draft.kwargs
-        return self._runner.mixing(self._mode, given, self._draft.delivered[0])
+        """Find where forward mixes samples, by plain calls of the batch and of the first of its chunks."""
+        calls = []
+        for given in ((self._draft.args, self._draft.kwargs), self._draft.delivered[0]):
+            model = self._runner.single_model(self._mode)
+            with traced(model) as steps:
+                self._runner.called_aside(model, given)
+            calls.append(steps)
+        whole, chunk = calls
+        return first_mixing(whole, chunk, code_of(self._runner.forward))
 
     def needed_whole(self) -> tuple[str, ...]:
         """Name tensors without all of which a replica raises, and runs with them; () where there are none."""

@@ -1,6 +1,5 @@
 """What two runs of a batch have changed: the model's state, the arguments, and what is outside of both."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from dpdemo.checking.observing import compare, state
 from dpdemo.checking.observing.freezing import as_value, frozen, same
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments, named
+from dpdemo.checking.questions.words import top_name
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.runs import Ran, Runner
@@ -161,8 +161,7 @@ class Changed:
     def _of_argument(
         self, path: str, kind: Kind, values: tuple[Value, Value, Value], changed: tuple[bool, bool, bool]
     ) -> StateChange:
-        name = re.split(r"[.\[]", path, maxsplit=1)[0]
-        written = writing_argument(self.single.model.forward, name)
+        written = writing_argument(self.single.model.forward, top_name(path))
         text, place = (written.text, written.place) if written else ("", None)
         return StateChange(path, kind, *values, *changed, written=text, written_at=place)
 

@@ -144,14 +144,18 @@ def is_users_class(kind: type) -> bool:
     return kind.__module__ == "__main__" or (file is not None and is_users(file))
 
 
+def values_around(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """List the variables of functions around a function that it names."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # an empty cell
+            yield name, cell.cell_contents
+
+
 def held_by(value: object) -> list[object]:
     """List what a function, a bound method, a partial function or one with a cache holds."""
     if isinstance(value, types.FunctionType):
-        held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        for cell in value.__closure__ or ():
-            with contextlib.suppress(ValueError):  # an empty cell
-                held.append(cell.cell_contents)
-        return held
+        around = (one for _, one in values_around(value))
+        return [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *around]
     if isinstance(value, types.MethodType):
         return [value.__self__]
     if isinstance(value, functools.partial):

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from dpdemo.checking.observing.holders import is_users_class, walk
+from dpdemo.checking.observing.holders import is_users_class, values_around, walk
 from dpdemo.models.frames import is_users
 
 
@@ -83,8 +83,7 @@ def values_named_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     arguments = code.co_varnames[: code.co_argcount]
     yield from zip(reversed(arguments), reversed(defaults), strict=False)
     yield from (function.__kwdefaults__ or {}).items()
-    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-    yield from ((name, cell.cell_contents) for name, cell in cells if _is_full(cell))
+    yield from values_around(function)
     yield from ((name, function.__globals__[name]) for name in code.co_names if name in function.__globals__)
 
 
@@ -118,11 +117,3 @@ def _functions(
     yield function
     for _, one in values_named_by(function):
         yield from _functions(one, seen, most, users_only=users_only)
-
-
-def _is_full(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty one raises
-    except ValueError:
-        return False
-    return True

@@ -7,7 +7,7 @@ value is, in the batch's call, the chunk's own with more rows: until the first s
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -32,34 +32,30 @@ class _Step(NamedTuple):
     versions: dict[int, int]
 
 
-class Trace:
-    """The lines of its forward that one plain call of a model went through."""
+@contextlib.contextmanager
+def traced(model: nn.Module) -> Iterator[list[_Step]]:
+    """List the lines of its forward that a plain call of a model goes through, for a `with` block.
 
-    def __init__(self) -> None:
-        self.steps: list[_Step] = []
+    It stays empty in a thread that is traced already.
+    """
+    code = code_of(model.forward)
+    steps: list[_Step] = []
 
-    @contextlib.contextmanager
-    def of(self, model: nn.Module) -> Iterator[None]:
-        """Trace a call of this model in this thread, for a `with` block; not where it is traced already."""
-        code = code_of(model.forward)
-        if code is None or sys.gettrace() is not None:
-            yield
-            return
-        sys.settrace(self._entering(code))
-        try:
-            yield
-        finally:
-            sys.settrace(None)
+    def within(frame: FrameType, event: str, value: object) -> Any:
+        if event in {"line", "return"} and len(steps) < _MOST_STEPS:
+            end = {"return": value} if event == "return" else {}
+            names = {**frame.f_locals, **end}
+            steps.append(_Step(frame.f_lineno, names, _versions(names)))
+        return within
 
-    def _entering(self, code: CodeType) -> Callable[[FrameType, str, Any], Any]:
-        def within(frame: FrameType, event: str, value: object) -> Any:
-            if event in {"line", "return"} and len(self.steps) < _MOST_STEPS:
-                end = {"return": value} if event == "return" else {}
-                names = {**frame.f_locals, **end}
-                self.steps.append(_Step(frame.f_lineno, names, _versions(names)))
-            return within
-
-        return lambda frame, _event, _value: within if frame.f_code is code else None
+    if code is None or sys.gettrace() is not None:
+        yield steps
+        return
+    sys.settrace(lambda frame, _event, _value: within if frame.f_code is code else None)
+    try:
+        yield steps
+    finally:
+        sys.settrace(None)
 
 
 def _versions(value: object) -> dict[int, int]:
@@ -72,9 +68,9 @@ def _is_as_noted(value: object, versions: dict[int, int]) -> bool:
     return all(versions.get(key, version) == version for key, version in _versions(value).items())
 
 
-def first_mixing(whole: Trace, chunk: Trace, code: CodeType | None) -> Place | None:
+def first_mixing(whole: list[_Step], chunk: list[_Step], code: CodeType | None) -> Place | None:
     """Compare the call of a batch with that of its first chunk, to find the line where samples are mixed."""
-    line = _first_line(whole.steps, chunk.steps)
+    line = _first_line(whole, chunk)
     return line_of(code.co_filename, line, code.co_name) if code is not None and line else None
 
 

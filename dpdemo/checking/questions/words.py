@@ -5,7 +5,7 @@ import re
 from dpdemo.checking.evidence import Value
 
 
-def result_at(path: str) -> str:
+def result_at(path: str | None) -> str:
     """Name a part of the result in a sentence."""
     return f"the result's `{path}`" if path else "the result"
 

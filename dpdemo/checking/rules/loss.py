@@ -9,7 +9,7 @@ from dpdemo.checking.questions.arguments import delivered_rows
 from dpdemo.checking.questions.failures import draws_its_own, gather_failures, numbers_for_tensors
 from dpdemo.checking.questions.results import all_pairs, is_meant_as_part, is_off, vectors
 from dpdemo.checking.questions.state import synchronised
-from dpdemo.checking.questions.words import sizes_text
+from dpdemo.checking.questions.words import result_at, sizes_text
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import SEVERITIES, Severity
@@ -173,7 +173,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
             continue
         for path, shape in all_pairs(probe):
             what = (
-                f"{_result(path)} of shape {shape} compares each sample with every other of its batch: a "
+                f"{result_at(path)} of shape {shape} compares each sample with every other of its batch: a "
                 "replica compares those of its chunk"
             )
             yield Found("pairs", what, evidence.scan.result, probe, advice=advise("features"))
@@ -184,7 +184,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         if (probe.mode == "train" and probe.norms_batches) or _reads_state(probe) or draws_its_own(probe):
             continue
         what = (
-            f"{_result(comparison.differing)} of a sample depends on the others of its batch: it differs "
+            f"{result_at(comparison.differing)} of a sample depends on the others of its batch: it differs "
             f"from one GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone"
         )
         place = comparison.mixing or evidence.scan.forward
@@ -198,10 +198,6 @@ def _reads_state(probe: Probe) -> bool:
     code = probe.comparison.mixing.code if probe.comparison.mixing is not None else ""
     names = {name for one in lost for name in one.path.split(".")}
     return any(re.search(rf"\.{re.escape(name)}\b", code) for name in names)
-
-
-def _result(path: str | None) -> str:
-    return f"the result `{path}`" if path else "the result"
 
 
 @rule("DP590", "unexplained-difference", "error")
@@ -227,12 +223,12 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
             continue  # DP306 tells of synchronised norms
         if is_off(probe) and comparison.values_equal is False:
             gap = comparison.largest_difference
-            what = f"{_result(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
+            what = f"{result_at(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
             yield Found("values", what, forward, probe)
         elif is_off(probe):
             yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
         elif comparison.values_equal is None and _has_another_shape(probe):
-            what = f"{_result(comparison.differing)} has another shape than on one GPU"
+            what = f"{result_at(comparison.differing)} has another shape than on one GPU"
             rows = str(probe.batch_size)
             advice = advise("any rows", size=rows) if forward and rows in forward.code else Advice()
             yield Found("shape", what, forward, probe, advice=advice)

@@ -15,17 +15,14 @@ from dpdemo.checking.observing import state
 from dpdemo.checking.observing.compare import means_of_parts
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import rebuild_arguments
-from dpdemo.checking.observing.mixing import Trace, first_mixing
 from dpdemo.checking.recording.by_hand import is_in_chunks
 from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.running import randomness
 from dpdemo.checking.running.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
 from dpdemo.checking.running.copying import ModelSource
-from dpdemo.checking.source import code_of
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_for_gpus, rows_of
-from dpdemo.results.findings import Place
 from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.tree import rebuild
 
@@ -104,34 +101,24 @@ class Runner:
         args, kwargs = rebuild(given, first)
         return args, kwargs
 
-    def alone_on(
-        self, mode: str, given: Arguments, dtype: torch.dtype | None = None, trace: Trace | None = None
-    ) -> object:
-        """Return what a plain call gives, for a comparison aside, and trace it; None where it fails."""
+    def alone_on(self, mode: str, given: Arguments, dtype: torch.dtype | None = None) -> object:
+        """Return what a plain call gives, for a comparison aside; None where it fails."""
         model = self.single_model(mode)
         if dtype is not None:
             model = model.to(dtype)
             given = as_type(given, dtype)
-        return self.called_aside(model, given, trace)
+        return self.called_aside(model, given)
 
-    def called_aside(self, model: nn.Module, given: Arguments, trace: Trace | None = None) -> object:
+    def called_aside(self, model: nn.Module, given: Arguments) -> object:
         """Return what a model on the first GPU gives, of which nothing else is noted; None where it fails."""
         args, kwargs = on_device(given[0], self.first), on_device(given[1], self.first)
         randomness.seed_all()
         try:
             with warnings.catch_warnings(), self._context(), users_code():
                 warnings.simplefilter("ignore")
-                with trace.of(model) if trace is not None else contextlib.nullcontext():
-                    return model(*args, **kwargs)
+                return model(*args, **kwargs)
         except Exception:  # noqa: BLE001 - the user's model may raise anything
             return None
-
-    def mixing(self, mode: str, batch: Arguments, chunk: Arguments) -> Place | None:
-        """Find where forward mixes the samples of a batch, by plain calls of it and of its first chunk."""
-        whole, part = Trace(), Trace()
-        self.alone_on(mode, batch, trace=whole)
-        self.alone_on(mode, chunk, trace=part)
-        return first_mixing(whole, part, code_of(self.forward))
 
     def single_model(self, mode: str) -> nn.Module:
         """Make a copy that runs on the first GPU alone."""
