@@ -7,6 +7,7 @@ from torch import nn
 from dpdemo.config.catalogue import BLOCK, EMBEDDING, MODELS, VOCABULARY, batched
 from dpdemo.config.load import make_config
 from dpdemo.models.modules import DTYPES, Placement, build
+from dpdemo.models.targets import find_model
 
 CPU = torch.device("cpu")
 
@@ -98,3 +99,10 @@ def test_partial_and_hybrid_are_the_tutorials():
     _, hybrid = make(model="hybrid", output_size=10)
     assert hybrid.model.embedding.weight.shape == (VOCABULARY, EMBEDDING)
     assert hybrid.split.weight.shape == (10, 10)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_builtin_model_is_built_without_a_wrapper_by_its_name(name):
+    model = find_model(name)()
+    assert isinstance(model, nn.Module)
+    assert not any(isinstance(module, nn.DataParallel) for module in model.modules())

@@ -177,3 +177,15 @@ def test_the_summary_says_from_where_on_the_fewest_gpus_pay():
     report = predict_speedup(given_workload(355_000_000), LINKS["nvlink-3090"], [4, 2])
     assert report.summary.startswith("2 GPUs over nvlink-3090 pay if one GPU's step takes longer than ")
     assert report.summary.endswith(" ms (DDP)")
+
+
+@pytest.mark.parametrize("link", ["pcie4", "nvlink3"])
+@pytest.mark.parametrize("ms", [1.0, 100.0])
+def test_the_parts_of_a_timeline_add_up_to_the_step(link, ms):
+    for way in predict_speedup(LAUNCHED, LINKS[link], (1, 2, 4), [Anchor(ms=ms)]).ways:
+        assert sum(part for _, part in way.timeline) == pytest.approx(way.weak.step_ms.point)
+
+
+def test_a_timeline_without_a_measured_step_has_only_copies():
+    for way in predict_speedup(LAUNCHED, LINKS["pcie4"], (4,)).ways:
+        assert [name for name, _ in way.timeline] == [phase.name for phase in way.weak.phases]
