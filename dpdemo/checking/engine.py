@@ -115,7 +115,7 @@ def _gather_evidence(
     built = building.build(model)
     if built.model is None:
         assert built.raised is not None  # noqa: S101 - one of the two
-        return Evidence(request.gpus, building.no_scan(), (), tuple(built.events), built.raised), ()
+        return Evidence(request.gpus, Scan("(not built)"), (), tuple(built.events), built.raised), ()
     wrapper = built.model if isinstance(built.model, nn.DataParallel) else None
     device_ids = tuple(wrapper.device_ids) if wrapper is not None else tuple(range(request.gpus))
     dim = wrapper.dim if wrapper is not None else request.dim

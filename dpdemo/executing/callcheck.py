@@ -10,7 +10,7 @@ import traceback
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -225,7 +225,7 @@ def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:
     if _fails_anyway(call, rehearsed):
         return  # a note says so
     if not rehearsed.probes:
-        yield Probe(planned.size, _mode(draft), True, Single(), (call,), call.raised)
+        yield Probe(planned.size, planned.mode, True, Single(), (call,), call.raised)
         return
     first, *more = rehearsed.probes
     # the script's own filters may hide a warning that the rehearsal has seen
@@ -243,10 +243,6 @@ def _scan(splitter: nn.DataParallel[Any] | Splitter) -> Scan:
 def _can_be_rehearsed(draft: Draft, scan: Scan) -> bool:
     """Return whether there is anything to rehearse; a replica's calls are part of the one around them."""
     return here.replica is None and len(draft.wrapper.device_ids) > 1 and scan.can_be_copied
-
-
-def _mode(draft: Draft) -> Literal["train", "eval"]:
-    return "train" if draft.wrapper.module.training else "eval"
 
 
 def _kind(draft: Draft) -> Kind:

@@ -10,11 +10,10 @@ from test_watching import codes, report_on
 from torch import nn
 from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
 
-from dpdemo.checking.evidence import Comparison, Evidence, LossGradients, Probe, Reduction, Single
+from dpdemo.checking.evidence import Comparison, Evidence, LossGradients, Probe, Reduction, Scan, Single
 from dpdemo.checking.recording.by_hand import Cuts
 from dpdemo.checking.repairs import repair_of
 from dpdemo.checking.rules.loss import loss_scale
-from dpdemo.checking.running.building import no_scan
 
 LABELS = torch.arange(8) % 3
 pytestmark = pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0")
@@ -253,7 +252,7 @@ def test_losses_that_a_library_reduces_wrongly_at_the_last_batch_are_repaired_at
         reductions=(Reduction((1.5, 1.5), is_librarys=True),),
     )  # fmt: skip
     whole = replace(last, batch_size=9, reductions=())
-    (found,) = loss_scale(Evidence(3, no_scan(), (whole, last)))
+    (found,) = loss_scale(Evidence(3, Scan("Net"), (whole, last)))
     assert found.severity == "warning"
     assert "1.50 times those of one GPU at batch 4, 50% off" in found.message
     assert repair_of(found).after.startswith("DataLoader(data, batch_size=9, drop_last=True)")

@@ -1,7 +1,7 @@
 """What two runs of a batch have changed: the model's state, the arguments, and what is outside of both."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,17 +21,15 @@ from dpdemo.watching.tree import flatten, tensors_in
 _KEPT = ("attribute", "container", "mode")
 
 
+@dataclass(frozen=True)
 class Changed:
     """Lists what forward, and going backward, changed in two runs of a batch."""
 
-    def __init__(
-        self, runner: Runner, planned: Planned, single: Ran, parallel: Ran, draft: Draft | None
-    ) -> None:
-        self.runner = runner
-        self.planned = planned
-        self.single = single
-        self.parallel = parallel
-        self.draft = draft
+    runner: Runner
+    planned: Planned
+    single: Ran
+    parallel: Ran
+    draft: Draft | None
 
     def all(self, *, agrees: bool, went_backward: bool) -> tuple[StateChange, ...]:
         """List it, each piece of state once.

@@ -4,7 +4,7 @@ from torch import nn
 
 from dpdemo.checking.evidence import Kept
 from dpdemo.checking.observing.holders import core_of
-from dpdemo.checking.observing.hooks import Reach, unwrapped
+from dpdemo.checking.observing.hooks import Reach, name_of
 from dpdemo.checking.observing.scan import users_hooks
 from dpdemo.checking.running.runs import Runner
 from dpdemo.models.inputs import Arguments
@@ -52,7 +52,7 @@ def _is_by_gpu(alone: Reach, split: Reach | None, each: int) -> bool:
 def reaches_of(model: nn.Module) -> Reaches:
     """Look at what each hook of the user's can write to, before a call."""
     return {
-        (path or type(module).__name__, _name(hook)): Reach(hook)
+        (path or type(module).__name__, name_of(hook)): Reach(hook)
         for path, module in model.named_modules()
         for hook in users_hooks(module)
     }
@@ -63,11 +63,6 @@ def _watched(model: nn.Module) -> Reaches:
     found = reaches_of(model)
     for path, module in model.named_modules():
         for hook in users_hooks(module):
-            reach = found[path or type(module).__name__, _name(hook)]
+            reach = found[path or type(module).__name__, name_of(hook)]
             module.register_forward_hook(lambda *_, reach=reach: reach.look())
     return found
-
-
-def _name(hook: object) -> str:
-    function = unwrapped(hook)
-    return str(getattr(function, "__qualname__", type(function).__name__))

@@ -21,6 +21,12 @@ def unwrapped(hook: object) -> object:
     return hook
 
 
+def name_of(hook: object) -> str:
+    """Name the function that a hook calls, or the class of an object that is one."""
+    function = unwrapped(hook)
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
 class Reach:
     """What a hook can write to: by closure, default, bound object or a name of its file."""
 

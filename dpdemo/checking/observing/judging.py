@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single
 from dpdemo.checking.observing import compare
 from dpdemo.checking.observing.causes import Causes, are_gradients_rounding
@@ -56,7 +57,7 @@ class Judge:
             error = self.drafts[0].error
         return Probe(
             planned.size,
-            "train" if planned.mode == "train" else "eval",
+            planned.mode,
             planned.is_real,
             Single(
                 describe_all(flatten(single.result[0])) if single.result else (),
@@ -136,7 +137,7 @@ class Judge:
 
     def _crosses_devices(self) -> bool:
         assert self.draft is not None  # noqa: S101 - asked by `_compare`
-        return all("same device" in error.message for error in self.draft.failures.values())
+        return all(is_of_devices(error.message) for error in self.draft.failures.values())
 
     def _causes(self, draft: Draft) -> Causes:
         assert self.single.result is not None  # noqa: S101 - asked by `_compare`

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.evidence import Held, Norm, Scan
 from dpdemo.checking.observing.holders import Part, core_of, held_by, keys_of, lets_wait, walk
-from dpdemo.checking.observing.hooks import functions_of, unwrapped, values_named_by
+from dpdemo.checking.observing.hooks import functions_of, name_of, unwrapped, values_named_by
 from dpdemo.checking.observing.leaves import argument_names
 from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
 from dpdemo.checking.source import (
@@ -166,9 +166,8 @@ def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
             for kind in _kinds(name, value, model, module):
                 yield replace(kind, path=dot + name, is_pure=is_pure, place=place)
     for hook in users_hooks(module):
-        function = unwrapped(hook)
-        name = getattr(function, "__qualname__", type(function).__name__)
-        yield Held(path or type(module).__name__, "hook", name, place=place_of_function(function))
+        place = place_of_function(unwrapped(hook))
+        yield Held(path or type(module).__name__, "hook", name_of(hook), place=place)
     for name, parameter in module._parameters.items():
         if parameter is not None and is_lazy(parameter):
             yield Held(dot + name, "lazy", type(module).__name__)

@@ -252,13 +252,9 @@ def threads_state() -> tuple[tuple[str, str], ...]:
         ("autocast('cuda')", autocast.removeprefix("torch.")),
         ("autocast('cpu')", cpu.removeprefix("torch.")),
         ("inference_mode", str(torch.is_inference_mode_enabled()).lower()),
-        ("default device", _default_device()),
+        ("default device", torch.get_default_device().type),
         ("saved_tensors_hooks", _hooks_in_force()),
     )
-
-
-def _default_device() -> str:
-    return torch.get_default_device().type
 
 
 def _hooks_in_force() -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
+from dpdemo.checking.evidence import Mode
 from dpdemo.checking.observing.holders import attributes, core_of, walk
 from dpdemo.watching.tree import entries, rebuild, with_parts
 
@@ -83,7 +84,7 @@ class Planned:
     """One batch to probe; `is_real` where an epoch surely holds one of this size."""
 
     size: int
-    mode: str
+    mode: Mode
     is_real: bool
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dpdemo.checking.errors import find
-from dpdemo.checking.evidence import Event, Raised, Scan
+from dpdemo.checking.evidence import Event, Raised
 from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.source import calling_place
 from dpdemo.errors import UsageError, about
@@ -88,8 +88,3 @@ def watching_loads(events: list[Event]) -> Iterator[None]:
 
     with replaced(nn.Module, "load_state_dict", make):
         yield
-
-
-def no_scan() -> Scan:
-    """Stand in for the scan of a model that could not be built."""
-    return Scan("(not built)")

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Mode, Probe, Raised, first_line
+from dpdemo.checking.evidence import Probe, Raised, first_line
 from dpdemo.checking.observing.judging import Judge
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.request import Progress
@@ -78,7 +78,7 @@ def probe_all(
             continue
         if batch.size in known:
             seen = probe if with_gradients else probe.without_gradients()
-            probe = replace(seen, mode=_mode(batch), is_real=batch.is_real)
+            probe = replace(seen, mode=batch.mode, is_real=batch.is_real)
         elif not knows_modes:
             known[batch.size] = probe
         probes.append(probe)
@@ -96,10 +96,6 @@ def _probed(prober: Prober, batch: Planned, name: str, *, with_gradients: bool) 
     if error is not None and error.leaves:
         raise _leaves_backward(error, name)
     return probe
-
-
-def _mode(batch: Planned) -> Mode:
-    return "train" if batch.mode == "train" else "eval"
 
 
 def _tells_gradients(probe: Probe) -> bool:

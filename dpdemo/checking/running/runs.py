@@ -67,14 +67,9 @@ class Runner:
         return torch.device("cuda", self.device_ids[0])
 
     @property
-    def core(self) -> nn.Module:
-        """The model as it was given, without its wrapper."""
-        return core_of(self.source.prototype)
-
-    @property
     def forward(self) -> Callable[..., object]:
         """The forward of the model."""
-        return self.core.forward
+        return core_of(self.source.prototype).forward
 
     def run_alone(self, mode: str, given: Arguments) -> tuple[Ran, Stays]:
         """Run on one device, with all tensors there, or all but lengths where forward wants them so.
