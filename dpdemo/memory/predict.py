@@ -20,7 +20,7 @@ from dpdemo.memory.leftovers import caches_emptied
 from dpdemo.memory.steps import Measured, Stepper, num_parameters
 from dpdemo.memory.uncompiled import not_compiling
 from dpdemo.models.libraries import InputSizes
-from dpdemo.models.modules import DTYPES, build
+from dpdemo.models.modules import build
 from dpdemo.models.user import find_object
 from dpdemo.results.memory import MemoryReport
 from dpdemo.results.memorydata import Training
@@ -107,7 +107,7 @@ def opened_stepper(
             gpus.recorder  # noqa: B018 - asking for it makes it follow what is built
             built = build(config, place(config, chosen_devices(config)), batches.load_model)
             if not config.is_builtin and config.dtype != "float32":
-                built.model.to(DTYPES[config.dtype])
+                built.model.to(getattr(torch, config.dtype))
         yield Stepper(gpus, built, batches, training, sizes, hardware)
 
 

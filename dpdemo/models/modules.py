@@ -14,13 +14,6 @@ from dpdemo.config.catalogue import BLOCK, CHANNELS, EMBEDDING, VOCABULARY
 from dpdemo.config.fields import Config
 from dpdemo.models.user import load_with_inputs
 
-DTYPES = {
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
-
 
 @dataclass(frozen=True)
 class Placement:
@@ -65,7 +58,7 @@ def build(config: Config, placement: Placement, load: Load = load_with_inputs) -
         make = _WHOLE_MODELS.get(config.model)
         model, inputs = (make(config), None) if make else load(config.model, config)
         if make:
-            model = model.to(DTYPES[config.dtype])
+            model = model.to(getattr(torch, config.dtype))
         model = model.to(placement.first)
         wrapper = placement.wrap(model)
         return BuiltModel(wrapper, model, wrapper, placement.first, inputs)
@@ -143,7 +136,7 @@ class _Partial(nn.Module):
 
     def __init__(self, config: Config, placement: Placement) -> None:
         super().__init__()
-        dtype = DTYPES[config.dtype]
+        dtype = getattr(torch, config.dtype)
 
         def block(width_in: int, width_out: int) -> nn.Module:
             return _batch_at(nn.Linear(width_in, width_out).to(dtype), config.dim)
@@ -162,7 +155,7 @@ class _Hybrid(nn.Module):
 
     def __init__(self, config: Config, placement: Placement) -> None:
         super().__init__()
-        dtype = DTYPES[config.dtype]
+        dtype = getattr(torch, config.dtype)
         self.first = placement.first
         self.embedding = nn.Embedding(VOCABULARY, EMBEDDING).to(dtype)
         self.fc = placement.wrap(nn.Linear(EMBEDDING, config.output_size).to(dtype).to(placement.first))

@@ -15,7 +15,7 @@ from dpdemo.errors import RunError
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.inputs import Arguments, Batches, to_device
-from dpdemo.models.modules import DTYPES, BuiltModel
+from dpdemo.models.modules import BuiltModel
 from dpdemo.models.noise import BatchLoader, NoiseDataset, epoch_order
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
@@ -98,7 +98,7 @@ def make_dataset(config: Config) -> NoiseDataset:
     model = MODELS.get(config.model)
     sample = model.input(config.input_size, config.output_size) if model else (config.input_size,)
     vocabulary = VOCABULARY if model and model.reads_cpu_input else 0
-    return NoiseDataset(sample, config.seed, DTYPES[config.dtype], vocabulary)
+    return NoiseDataset(sample, config.seed, getattr(torch, config.dtype), vocabulary)
 
 
 def run_epoch(
