@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -134,7 +133,7 @@ def _gather_evidence(
     evidence = Evidence(
         request.gpus, found, (), tuple(built.events),
         parameter_bytes=sum(p.numel() * p.element_size() for p in built.model.parameters() if not
-        _is_lazy(p)),
+        is_lazy(p)),
         assumed=(*assumed, *_wrapped_within(found.wrappers)),
     )  # fmt: skip
     knows_modes = may_differ(built.model)
@@ -193,10 +192,6 @@ def _wrapped_within(wrappers: Sequence[str]) -> Iterator[str]:
             f"run as it is, for `{wrappers[0]}` is in DataParallel already; in another DataParallel the "
             "whole model would fail (DP106)"
         )
-
-
-def _is_lazy(parameter: Any) -> bool:
-    return bool(is_lazy(parameter))
 
 
 def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int | None) -> Batches:

@@ -417,6 +417,21 @@ class PaddedWithZeros(nn.DataParallel):
         return super().gather(outputs, output_device)
 
 
+class GatheringItself(nn.DataParallel):
+    def gather(self, outputs, output_device):
+        return super().gather([one * 1 for one in outputs], output_device)
+
+
+@trigger("DP502", "depends on the others of its batch")
+def rows_are_centred_under_a_wrapper_with_a_gather_of_its_own():
+    class Model(Net):
+        def forward(self, x):
+            h = self.fc(x)
+            return h - h.mean(0)
+
+    return GatheringItself(Model().to("cuda:0")), x()
+
+
 @twin("DP406")
 def what_a_wrapper_pads_is_no_difference():
     rows = torch.randn(8, 6, 4, generator=torch.Generator().manual_seed(1))

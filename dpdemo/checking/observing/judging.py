@@ -164,8 +164,8 @@ class Judge:
             of_the_batch=mixing,
             joined=objects,
         )
-        if equal is not True and draft is not None and _gathers_itself(draft.wrapper):
-            return Comparison(joined=objects)  # it may have padded them
+        if equal is not True and draft is not None and _is_padded(draft):
+            return Comparison(joined=objects)
         if equal is not True and draft is not None and draft.delivered:
             comparison = self._explain(draft, gathered[0], comparison)
         return self._compare_gradients(comparison)
@@ -262,9 +262,18 @@ class Judge:
         return gradients.finite and are_gradients_rounding(self.runner, self.planned.mode, given)
 
 
-def _gathers_itself(wrapper: object) -> bool:
-    """Whether a wrapper is of a class that joins what replicas return in a way of its own."""
-    return isinstance(wrapper, nn.DataParallel) and type(wrapper).gather is not nn.DataParallel.gather
+def _is_padded(draft: Draft) -> bool:
+    """Whether a wrapper joins, in its own way, tensors of replicas that differ in more than their rows."""
+    wrapper = draft.wrapper
+    if not isinstance(wrapper, nn.DataParallel) or type(wrapper).gather is nn.DataParallel.gather:
+        return False
+    others: dict[str, set[tuple[int, ...]]] = {}
+    for output in draft.outputs.values():
+        for path, leaf in flatten(output):
+            if isinstance(leaf, torch.Tensor):
+                shape = (*leaf.shape[: wrapper.dim], *leaf.shape[wrapper.dim + 1 :])
+                others.setdefault(path, set()).add(shape)
+    return any(len(shapes) > 1 for shapes in others.values())
 
 
 def _go_backward(result: object, path: str | None) -> Raised | None:

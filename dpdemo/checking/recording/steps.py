@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from dpdemo.checking.evidence import Raised, Stage
+from dpdemo.checking.evidence import Stage
 from dpdemo.checking.recording.by_hand import (
     Made,
     call_by_hand,
@@ -150,16 +150,13 @@ class CallRecorder:
 
     def _failed(self, draft: Draft, error: Exception) -> None:
         _hide_us(error)
-        draft.error = self._first_failure(draft) or raised(draft.stage, error)
+        first = draft.failures[min(draft.failures)] if draft.failures else None
+        draft.error = first or raised(draft.stage, error)
         self._after_call(draft)
 
     def _announce(self, draft: Draft) -> None:
         with being(is_aside=True):
             self._before_call(draft)
-
-    @staticmethod
-    def _first_failure(draft: Draft) -> Raised | None:
-        return draft.failures[min(draft.failures)] if draft.failures else None
 
     def _enter(self, stage: Stage) -> Draft | None:
         draft = None if self._is_anothers() else self._local.draft
