@@ -6,6 +6,7 @@ so was its successor.
 """
 
 from collections.abc import Callable
+from functools import cache
 
 Room = Callable[[int], int]
 """The room that is left with a number, negative where it does not fit; it is asked once for each number."""
@@ -18,18 +19,12 @@ def largest_that_fits(room: Room, first: int) -> int:
 
     `first` is where to begin: near the answer, at best.
     """
-    tried: dict[int, int] = {}
-
-    def left(number: int) -> int:
-        if number not in tried:
-            tried[number] = room(number)
-        return tried[number]
-
+    left = cache(room)
     low, high = _bracket(left, first)
     slow = 0
     while high - low > 1:
         width = high - low
-        number = _between(low, high, tried) if slow < 2 else (low + high) // 2
+        number = _between(low, high, left) if slow < 2 else (low + high) // 2
         if left(number) >= 0:
             low = number
         else:
@@ -68,9 +63,9 @@ def _beyond(low: int, high: int, left: Room) -> int:
     return max(high + (high - low) * left(high) // fall * 9 // 8 + 1, 2 * high)
 
 
-def _between(low: int, high: int, tried: dict[int, int]) -> int:
+def _between(low: int, high: int, left: Room) -> int:
     """Return a number inside the bracket, near where the line through its ends reaches zero."""
-    if low not in tried:  # 0, which is never tried
+    if low == 0:  # which is never tried
         return (low + high) // 2
-    reach = (high - low) * tried[low] // max(tried[low] - tried[high], 1)
+    reach = (high - low) * left(low) // max(left(low) - left(high), 1)
     return min(max(low + reach, low + 1), high - 1)

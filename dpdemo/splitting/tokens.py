@@ -53,22 +53,15 @@ def make_options(lengths: Lengths, **options: Any) -> TokenOptions:
 
     """
     found = TokenOptions(lengths, **options)
-    for name in ("pack", "accumulate", "pad_to"):
+    for name, others in (("pack", (None,)), ("accumulate", ()), ("pad_to", (None, "chunk", "batch"))):
         value = getattr(found, name)
         is_count = type(value) is int and 1 <= value <= INT64_MAX
-        if not is_count and value not in _WORDS[name]:
+        if not is_count and value not in others:
             words = "`chunk`, `batch` or " if name == "pad_to" else ""
             raise UsageError(f"expected {words}a whole number of 1 or more, got {show(value)}", key=name)
     if found.cost not in get_args(Cost):
         raise UsageError(f"expected {' or '.join(get_args(Cost))}, got {show(found.cost)}", key="cost")
     return found
-
-
-_WORDS: dict[str, tuple[str | None, ...]] = {
-    "pack": (None,),
-    "accumulate": (),
-    "pad_to": (None, "chunk", "batch"),
-}
 
 
 def resolve_sized(
