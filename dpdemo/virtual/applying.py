@@ -72,13 +72,18 @@ def stands_in(
 
 
 def wraps(owner: Any, *names: str, why: str) -> Callable[[_Value], _Value]:
-    """Register what a function builds around each attribute."""
+    """Register what a function builds around each attribute, or around what was registered before."""
 
     def register(make: _Value) -> _Value:
-        replace(owner, why, **{name: make(getattr(owner, name)) for name in names})  # type: ignore[operator]
+        replace(owner, why, **{name: make(_latest(owner, name)) for name in names})  # type: ignore[operator]
         return make
 
     return register
+
+
+def _latest(owner: Any, name: str) -> Any:
+    known = (patch.value for patch in reversed(REGISTERED) if patch.owner is owner and patch.name == name)
+    return next(known, getattr(owner, name))
 
 
 def replace(owner: Any, why: str, **values: Any) -> None:

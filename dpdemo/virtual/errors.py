@@ -36,6 +36,12 @@ def two_devices(first: object, second: object) -> RuntimeError:
     )
 
 
+def convolution_types(input_type: str, kind: str, other_type: str, *, or_mkldnn: bool) -> RuntimeError:
+    """Build the error of a convolution over a CPU and a GPU tensor (ATen/native/Convolution.cpp)."""
+    hint = " or input should be a MKLDNN tensor and weight is a dense tensor" if or_mkldnn else ""
+    return RuntimeError(f"Input type ({input_type}) and {kind} type ({other_type}) should be the same{hint}")
+
+
 def needs_numbers(op: str) -> UnsupportedOpError:
     """Build the error of an operator that needs numbers where there are only sizes."""
     return UnsupportedOpError(

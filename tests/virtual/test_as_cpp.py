@@ -141,6 +141,20 @@ def test_the_jacobian_of_a_trace_is_on_the_gpu():
     assert torch.equal(found.cpu(), torch.eye(3))
 
 
+@pytest.mark.parametrize("name", ["cond", "matrix_rank"])
+@pytest.mark.usefixtures("gpus")
+def test_results_of_no_elements_are_on_the_gpu(name):
+    assert getattr(torch.linalg, name)(torch.empty(0, 3, 3, device="cuda:1")).device == torch.device("cuda:1")
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.usefixtures("gpus")
+def test_matrix_rank_is_written_into_out(hermitian):
+    out = torch.full((), 77, device="cuda:1")
+    torch.linalg.matrix_rank(torch.eye(3, device="cuda:1"), hermitian=hermitian, out=out)
+    assert out.item() == 3
+
+
 def test_names_that_a_program_imported_before_the_block_answer():
     from torch.cuda.graphs import graph_pool_handle, is_current_stream_capturing
 

@@ -12,17 +12,52 @@ pytestmark = pytest.mark.usefixtures("gpus")
 ONE = torch.device("cuda:1")
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_of_narrow_matrices_are_added_up_wide(dtype):
+    one, other = torch.randn(4, 300).to(dtype), torch.randn(300, 5).to(dtype)
+    expected = one.float() @ other.float()
+    here, there = one.to(ONE), other.to(ONE)
+    results = {
+        "mm": torch.mm(here, there, out_dtype=torch.float32),
+        "bmm": torch.bmm(here[None], there[None], out_dtype=torch.float32)[0],
+        "addmm": torch.addmm(torch.zeros(4, 5).to(ONE), here, there, out_dtype=torch.float32),
+    }
+    results["mm, out="] = torch.empty(4, 5, device=ONE)
+    torch.mm(here, there, out_dtype=torch.float32, out=results["mm, out="])
+    for result in results.values():
+        assert (result.dtype, result.device) == (torch.float32, ONE)
+        torch.testing.assert_close(result.cpu(), expected)
+    with pytest.raises(RuntimeError, match=r"^out_dtype must be the same as input dtype or fp32"):
+        torch.mm(here, there, out_dtype=torch.float64)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "fft2", "rfftn", "ihfft"])
+def test_half_precision_is_transformed_and_rounded(name):
+    data = torch.randn(8, 16).half()
+    transform = getattr(torch.fft, name)
+    result = transform(data.to(ONE))
+    assert (result.dtype, result.device) == (torch.complex32, ONE)
+    torch.testing.assert_close(
+        result.cpu().to(torch.complex64), transform(data.float()), atol=0.05, rtol=0.01
+    )
+    back = torch.fft.irfft(torch.fft.rfft(data.to(ONE)))
+    assert (back.dtype, back.device) == (torch.float16, ONE)
+
+
 @pytest.mark.parametrize(
     "call",
     [
         lambda q: torch.ops.aten._scaled_dot_product_flash_attention(q, q, q),
         lambda q: torch.ops.aten._scaled_dot_product_efficient_attention(q, q, q, None, True),
-        lambda q: torch.bmm(q[0], q[0], out_dtype=torch.float32),
+        lambda q: torch.ops.aten._flash_attention_forward(q, q, q, None, None, 8, 8, 0.0, False, False),
     ],
 )
 def test_a_kernel_that_is_not_there_is_refused_by_name(call):
-    with pytest.raises(UnsupportedOpError, match=r"^aten\.\w+\.\w+: the CPU has no such operator"):
-        call(torch.randn(1, 2, 8, 8, device=ONE, dtype=torch.float16))
+    with pytest.raises(
+        UnsupportedOpError, match=r"^aten\._\w+attention\w*\.default: the CPU has no such operator"
+    ):
+        call(torch.randn(1, 2, 8, 16, device=ONE, dtype=torch.float16))
 
 
 def test_the_cpus_autocast_casts_the_cpus_tensors_alone():

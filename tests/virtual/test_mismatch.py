@@ -182,6 +182,14 @@ FORGOTTEN = {
         lambda: zero(3).scatter_(0, torch.tensor([0]), 1.0),
         r"got index is on cpu.*wrapper_CUDA_scatter__value\)",
     ),
+    "masked_fill": (
+        lambda: zero(3).masked_fill(torch.ones(3).bool(), 0),
+        "^expected self and mask to be on the same device, but got mask on cpu and self on cuda:0$",
+    ),
+    "grid_sample": (
+        lambda: F.grid_sample(zero(1, 1, 2, 2), torch.ones(1, 2, 2, 2), align_corners=False),
+        r"^grid_sampler\(\): expected .* but input is on cuda:0 and grid is on cpu$",
+    ),
     "attention": (
         lambda: F.scaled_dot_product_attention(zero(1, 1, 2, 8), torch.ones(1, 1, 2, 8), zero(1, 1, 2, 8)),
         "query.device: cuda:0 key.device: cpu and value.device: cuda:0 instead",
@@ -191,6 +199,14 @@ FORGOTTEN = {
     "a matrix product's out": (
         lambda: torch.mm(zero(2, 2), zero(2, 2), out=torch.ones(2, 2)),
         "got self is on cuda:0, different from other tensors on cpu .*wrapper_CUDA_mm_out_out",
+    ),
+    "a tensordot's out": (
+        lambda: torch.tensordot(zero(2, 2), zero(2, 2), 1, out=torch.ones(2, 2)),
+        "tensors to be on the same device.*cuda:0 and cpu!",
+    ),
+    "a norm's out": (
+        lambda: torch.linalg.norm(zero(2), out=torch.ones(())),
+        "tensors to be on the same device.*cuda:0 and cpu!",
     ),
     "a number for a matrix product": (
         lambda: torch.addmm(torch.tensor(1.0), zero(2, 2), zero(2, 2)),

@@ -14,9 +14,9 @@ from torch._ops import HigherOrderOperator
 
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import as_cpp, gpus_of
+from dpdemo.virtual.ops.cuda_only import COMPUTED
 from dpdemo.virtual.ops.mode import VirtualGpuMode, by_code_for
 from dpdemo.virtual.ops.operands import common_gpu
-from dpdemo.virtual.ops.sync_batch_norm import COMPUTED
 
 if TYPE_CHECKING:
     from dpdemo.virtual.ops.mode import Action

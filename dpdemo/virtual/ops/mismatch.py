@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.errors import two_devices
+from dpdemo.virtual.errors import convolution_types, two_devices
 from dpdemo.virtual.labels import label_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def device_clash(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
         label = label_of(operand, session.key)
         if not is_without_data(session, operand):
             found.append((name, session.devices[label.index] if label else operand.device, operand))
-    if func is _aten.convolution.default and (error := _convolution_clash(found)) is not None:
+    error = _in_its_own_words(func, found)
+    if error is not None:
         return error
     func, names = _AS_ON_CUDA.get(func, (func, {}))
     if compares_all(func):
@@ -61,17 +62,27 @@ def device_clash(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
     return _elementwise_clash(found)  # most of what has no kernel of its own is made of such operators
 
 
-def _convolution_clash(found: list[Operand]) -> RuntimeError | None:
-    """Build the error of a convolution that compares types first (native/Convolution.cpp), or return None."""
+def _in_its_own_words(func: Any, found: list[Operand]) -> RuntimeError | None:
+    """Build the error of an operator that checks for itself, or return None."""
     (_, home, data), *others = found
-    hint = " or input should be a MKLDNN tensor and weight is a dense tensor" if home.type == "cpu" else ""
-    for kind, device, other in others:
-        if device != home and (device.type, home.type) != ("cuda", "cuda"):
+    name = func._schema.name
+    if func is _aten.convolution.default:  # it compares types first (native/Convolution.cpp)
+        for kind, device, other in others:
+            if device != home and (device.type, home.type) != ("cuda", "cuda"):
+                return convolution_types(data.type(), kind, other.type(), or_mkldnn=home.type == "cpu")
+        if others[0][1] != home:  # a bias is added afterwards
+            return _kernel_clash(_aten.cudnn_convolution.default, [("self", home, data), others[0]])
+    elif name in {"aten::masked_fill", "aten::masked_fill_"}:  # native/cuda/Indexing.cu
+        mask = next(device for kind, device, _ in found if kind == "mask")
+        if mask != home:
             return RuntimeError(
-                f"Input type ({data.type()}) and {kind} type ({other.type()}) should be the same{hint}"
+                f"expected self and mask to be on the same device, but got mask on {mask} and self on {home}"
             )
-    if others[0][1] != home:  # a bias is added afterwards
-        return _kernel_clash(_aten.cudnn_convolution.default, [("self", home, data), others[0]])
+    elif name in {"aten::grid_sampler_2d", "aten::grid_sampler_3d"}:  # native/GridSamplerUtils.h
+        return RuntimeError(
+            "grid_sampler(): expected input and grid to be on same device, "
+            f"but input is on {home} and grid is on {others[0][1]}"
+        )
     return None
 
 

@@ -15,7 +15,14 @@ import torch.distributed as dist
 
 from dpdemo.virtual import kinds  # noqa: F401 - it registers
 from dpdemo.virtual.applying import OF_SESSION, REGISTERED, Patch
-from dpdemo.virtual.ops import attention, casting, meta, recurrent, single_kernels  # noqa: F401 - they register
+from dpdemo.virtual.ops import (  # noqa: F401 - they register
+    attention,
+    casting,
+    cuda_only,
+    meta,
+    recurrent,
+    single_kernels,
+)
 from dpdemo.virtual.patches import (  # noqa: F401 - they register their replacements
     autograd,
     comm,
