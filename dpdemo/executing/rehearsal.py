@@ -88,7 +88,7 @@ def _probe(draft: Draft, gpus: VirtualGpus, *, is_first: bool) -> Rehearsed:
     error = probe.single.raised
     if error is not None:
         return Rehearsed(refused=f" at {probe}: there it raises {error}", raised=error)
-    probes = (probe, *_calmed(prober, planned, probe))
+    probes = (probe, *prober.probe_again(planned, probe), *_calmed(prober, planned, probe))
     used = used_meanwhile(runner, planned.mode, (draft.args, draft.kwargs)) if is_first else ()
     return Rehearsed(probes, meanwhile=used)
 

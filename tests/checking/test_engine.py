@@ -27,24 +27,26 @@ from dpdemo.virtual import is_active
 
 
 class Everything(Net):
-    """Five faults: three in the replicas, two at gather."""
+    """Seven faults: one at scatter, four in the replicas, two at gather."""
 
     def __init__(self):
         super().__init__()
         self.steps = 0
         self.scale = torch.ones(3, device="cuda:0")
+        self.register_buffer("mean", torch.zeros(3))
         self.seen = []
 
     def forward(self, x, w):
         self.steps += 1
         self.seen.append(len(x))
         y = self.fc(x) * self.scale
+        self.mean = self.mean + y.detach().mean(0)
         return {"y": y * w.mean(), "names": ["a"], "count": 3}
 
 
-def test_five_faults_of_one_model_are_told_in_one_run():
-    report = check(lambda: (Everything(), (x(), torch.ones(8))))
-    assert set(report.codes) == {"DP301", "DP302", "DP309", "DP402", "DP403"}
+def test_seven_faults_of_one_model_are_told_in_one_run():
+    report = check(lambda: (Everything(), (x(), torch.ones(1))))
+    assert set(report.codes) == {"DP201", "DP301", "DP302", "DP305", "DP309", "DP402", "DP403"}
 
 
 class Unwritable:
@@ -101,14 +103,17 @@ def test_a_call_that_fails_before_any_replica_runs_says_nothing_of_state():
 
 
 def test_a_finding_points_to_the_users_line():
-    report = check(lambda: (Everything(), (x(), torch.ones(8))))
+    report = check(lambda: (Everything(), (x(), torch.ones(1))))
     places = {finding.code: finding.place for finding in report.findings}
     lines = {
         code: Path(place.file).read_text().splitlines()[place.line - 1] for code, place in places.items()
     }
     assert "self.steps += 1" in lines["DP301"]
     assert "self.scale = " in lines["DP302"]
-    assert "return {" in lines["DP402"]
+    (buffer,) = (finding for finding in report.findings if finding.code == "DP305")
+    assert "self.mean = self.mean + y" in buffer.code_before
+    assert lines["DP305"].strip() == buffer.code_before.splitlines()[0]  # where the repair begins
+    assert "def forward(self, x, w)" in lines["DP201"]
 
 
 def test_the_model_is_not_changed():

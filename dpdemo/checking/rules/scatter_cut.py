@@ -51,7 +51,7 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
             f"of {call.num_gpus} GPUs",
             evidence.scan.forward,
             probe,
-            advice=_kept_whole(short, call),
+            advice=_kept_whole(short, call, evidence),
         )
 
 
@@ -61,15 +61,27 @@ def _refused_states(call: Call, evidence: Evidence) -> set[str]:
     return hidden_states(evidence) if raises else set()
 
 
-def _kept_whole(leaves: Sequence[Leaf], call: Call) -> Advice:
+def _kept_whole(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> Advice:
     """Advise how replicas get all of some tensors: a row for each sample, or a buffer of the model."""
     are_rows = all(leaf.size(call.dim) == 1 and top_name(leaf.path) == leaf.path for leaf in leaves)
-    if are_rows:
-        note = "where forward takes a row for each sample"
-        return change_call(call, note, **{leaf.path: _expanded(leaf, call) for leaf in leaves})
+    if are_rows and _runs_with_rows(leaves, call, evidence):
+        return change_call(call, **{leaf.path: _expanded(leaf, call) for leaf in leaves})
     if _is_graph(leaves[0]):
         return advise("pad", what="one graph")
     return advise("constant", name=top_name(leaves[0].path))
+
+
+def _runs_with_rows(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> bool:
+    """Whether the call was made once more with a row for each sample, and had results of the same shapes."""
+    shapes = {}
+    for probe, other in evidence.calls:
+        given = {leaf.path: leaf.size(other.dim) for leaf in other.tensor_arguments}
+        sizes = {given.get(leaf.path) for leaf in leaves}
+        is_again = sizes == {other.rows}
+        if other.rows == call.rows and (is_again or sizes == {1}):
+            right = None if is_again and other.raised is not None else True
+            shapes[is_again] = right and [(leaf.path, leaf.shape) for leaf in probe.single.output]
+    return True in shapes and shapes[True] is not None and shapes[True] == shapes.get(False)
 
 
 def _expanded(leaf: Leaf, call: Call) -> str:
@@ -118,7 +130,9 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
                     f"{number} chunks of it for {len(call.replicas)} replicas"
                 )
                 severity: Severity | None = None if probe.is_real else "warning"
-                yield Found(path, what, evidence.scan.forward, probe, severity, _by_keyword(path, call))
+                yield Found(
+                    path, what, evidence.scan.forward, probe, severity, _by_keyword(path, call, evidence)
+                )
                 break
 
 
@@ -134,11 +148,11 @@ def _starved(call: Call) -> Iterator[tuple[int, str]]:
             yield replica.index, missing[0]
 
 
-def _by_keyword(path: str, call: Call) -> Advice:
+def _by_keyword(path: str, call: Call, evidence: Evidence) -> Advice:
     """Advise all arguments by keyword, which makes one list of chunks; or a tensor as long as the batch."""
     short = [one for one in short_arguments(call) if one.path == path]
     if short:
-        return _kept_whole(short, call)
+        return _kept_whole(short, call, evidence)
     return change_call(call, **{name: name for name, _ in call.argument_structures})
 
 
@@ -150,7 +164,7 @@ def _unlike_counts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Fou
         return  # that is DP212
     name = fewest.path if fewest else "the keyword arguments"
     what = f"`{name}` gives fewer than {call.num_gpus} chunks, the other side more: {call.raised}"
-    yield Found(name, what, evidence.scan.forward, probe, advice=_by_keyword(name, call))
+    yield Found(name, what, evidence.scan.forward, probe, advice=_by_keyword(name, call, evidence))
 
 
 def _has_scalars(evidence: Evidence) -> bool:
@@ -197,7 +211,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 "chunks, and no replica sees it whole" + (f" ({call.raised})" if call.raised else ""),
                 evidence.scan.forward,
                 probe,
-                advice=Advice() if was_refuted else _kept_whole([leaf], call),
+                advice=Advice() if was_refuted else _kept_whole([leaf], call, evidence),
             )
 
 
@@ -246,7 +260,9 @@ def _cut_constants(leaves: Sequence[Leaf], probe: Probe, call: Call, evidence: E
         else f"replicas raise ({error}); they run when each gets {it} whole"
     )
     what = f"{listed(names)} {is_cut} into chunks with the batch, and {ending}"
-    return Found(",".join(names), what, evidence.scan.forward, probe, advice=_kept_whole(leaves, call))
+    return Found(
+        ",".join(names), what, evidence.scan.forward, probe, advice=_kept_whole(leaves, call, evidence)
+    )
 
 
 @rule("DP206", "scalar-argument", "error")
@@ -270,17 +286,17 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
                     f"`{leaf.path}` is a tensor of shape {leaf.shape}: it has no dimension {call.dim} to "
                     f"cut ({error.message})"
                 )
-                advice = _of_a_number(leaf, call)
+                advice = _of_a_number(leaf, call, evidence)
                 yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
 
 
-def _of_a_number(leaf: Leaf, call: Call) -> Advice:
-    """Advise a number, or a row for each sample."""
+def _of_a_number(leaf: Leaf, call: Call, evidence: Evidence) -> Advice:
+    """Advise a number, where the call was seen to run with one; else a row for each sample."""
     if top_name(leaf.path) != leaf.path:
         return advise("before the call", code=f"{leaf.path} = {leaf.path}.item()")
     by_keyword = {name: name for name, _ in call.argument_structures}  # beside positions a number is DP203
-    if leaf.shape:
-        note, number = "and forward takes a row for each sample", f"{leaf.path}.unsqueeze(0)"
-    else:
-        note, number = f"or {leaf.path}.expand(len({batch_of(call)}))", f"{leaf.path}.item()"
-    return change_call(call, note, **{**by_keyword, leaf.path: number})
+    given = (one for _, other in evidence.calls for one in other.arguments if one.path == leaf.path)
+    if not leaf.shape and any(one.type in {"int", "float", "bool"} for one in given):
+        return change_call(call, **{**by_keyword, leaf.path: f"{leaf.path}.item()"})
+    rows = f"{leaf.path}.expand(len({batch_of(call)}))" if not leaf.shape else f"{leaf.path}.unsqueeze(0)"
+    return change_call(call, "and forward takes a row for each sample", **{**by_keyword, leaf.path: rows})

@@ -26,7 +26,7 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
     forward = evidence.scan.forward
     for probe, call in evidence.calls:
         is_right = probe.comparison.values_equal is True and call.raised is None
-        if not call.replicas or not call.arguments or is_right:
+        if len(call.replicas) < 2 or not call.arguments or is_right:
             continue
         for name, what, advice in _whole_batches(probe, call):
             told = f"`{name}` ({what}) is not cut: each of the {len(call.replicas)} replicas gets all of it"
@@ -37,9 +37,7 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
                 "tensor in it along its first dimension"
             )
             yield Found(name, told, forward, probe, advice=_stacked(name, call))
-        if len(call.replicas) > 1 and not any(
-            leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments
-        ):
+        if not any(leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments):
             told = f"no argument is a tensor: each of the {len(call.replicas)} replicas runs on all of them"
             yield Found("no tensor", told, forward, probe)
 
@@ -56,7 +54,7 @@ def _stacked(name: str, call: Call) -> Advice:
 def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str, Advice]]:
     """List what is as long as the batch and no tensor: its path, what it is, and what to pass instead."""
     rows = call.rows or probe.batch_size
-    if rows < 2 or len(call.replicas) < 2:
+    if rows < 2:
         return
     for leaf in call.arguments:
         is_odd = leaf.is_tensor or leaf.tensors_inside  # an object with tensors is DP208

@@ -6,15 +6,16 @@ from typing import Any
 import torch
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Probe, Raised, first_line
+from dpdemo.checking.evidence import Call, Leaf, Probe, Raised, first_line
 from dpdemo.checking.observing.judging import Judge
+from dpdemo.checking.observing.leaves import rebuild_arguments
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.request import Progress
 from dpdemo.checking.running.batches import Planned, on_device
 from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
-from dpdemo.models.inputs import Batches
+from dpdemo.models.inputs import Arguments, Batches
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,11 @@ class Prober:
     batches: Batches
     gpus: Any
 
-    def probe(self, planned: Planned, *, with_gradients: bool = True) -> Probe:
+    def probe(
+        self, planned: Planned, arguments: Arguments | None = None, *, with_gradients: bool = True
+    ) -> Probe:
         """Run a batch on one device and under DataParallel, and compare; gradients too if they are wanted."""
-        given = self.batches.arguments(planned.size)
+        given = arguments or self.batches.arguments(planned.size)
         single, stays = self.runner.run_alone(planned.mode, given)
         self.gpus.reset_peaks()
         held = [self.gpus.live_bytes(index) for index in range(len(self.gpus))]
@@ -53,6 +56,27 @@ class Prober:
             return False
         return True
 
+    def probe_again(self, planned: Planned, probe: Probe) -> list[Probe]:
+        """Go on behind what stops at scatter: with arguments that it can take."""
+        better = self._scatterable(probe.call, self.batches.arguments(planned.size)) if probe.call else None
+        again = self.probe(planned, better) if better is not None else None
+        return [again] if again is not None and again.single.raised is None else []
+
+    def _scatterable(self, call: Call, given: Arguments) -> Arguments | None:
+        """Make arguments that scatter can take of ones that it cannot; None where nothing helps."""
+        bad = {leaf.path for leaf in call.tensor_arguments if leaf.shape == () or _is_lone_row(leaf, call)}
+
+        def change(path: str, leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor) or path not in bad:
+                return leaf
+            return leaf.item() if leaf.dim() == 0 else leaf.expand(call.rows, *leaf.shape[1:])
+
+        return rebuild_arguments(self.runner.forward, given, change) if bad else None
+
+
+def _is_lone_row(leaf: Leaf, call: Call) -> bool:
+    return call.dim == 0 and leaf.size(0) == 1 and call.rows > 1
+
 
 def probe_all(
     prober: Prober, planned: list[Planned], name: str, say: Progress, *, knows_modes: bool
@@ -68,34 +92,35 @@ def probe_all(
     """
     probes: list[Probe] = []
     failed: list[Probe] = []
-    known: dict[int, Probe] = {}
+    known: dict[int, list[Probe]] = {}
     for batch in planned:
         say(f"batch {batch.size}, {batch.mode}")
         with_gradients = not any(map(_tells_gradients, probes))
-        probe = known.get(batch.size) or _probed(prober, batch, name, with_gradients=with_gradients)
+        seen = known.get(batch.size) or _probed(prober, batch, name, with_gradients=with_gradients)
+        probe = seen[0]
         if probe.single.raised is not None and not tells("DP101", probe.single.raised):
             failed += [probe] * (batch.size == planned[0].size)
             continue
         if batch.size in known:
-            seen = probe if with_gradients else probe.without_gradients()
-            probe = replace(seen, mode=batch.mode, is_real=batch.is_real)
+            alike = (probe if with_gradients else probe.without_gradients(), *seen[1:])
+            seen = [replace(one, mode=batch.mode, is_real=batch.is_real) for one in alike]
         elif not knows_modes:
-            known[batch.size] = probe
-        probes.append(probe)
+            known[batch.size] = seen
+        probes += seen
     if not any(probe.batch_size == planned[0].size for probe in probes):
         raise _does_not_run(failed[0], name, prober, planned[0])
     return probes, failed
 
 
-def _probed(prober: Prober, batch: Planned, name: str, *, with_gradients: bool) -> Probe:
-    """Probe a batch, of a model that is built anew where the copy may be to blame."""
+def _probed(prober: Prober, batch: Planned, name: str, *, with_gradients: bool) -> list[Probe]:
+    """Probe a batch, of a model that is built anew where the copy may be to blame; and what scatter stops."""
     probe = prober.probe(batch, with_gradients=with_gradients)
     if probe.single.raised is not None and prober.runner.source.rebuild_from_now_on():
         probe = prober.probe(batch)
     error = probe.comparison.single_backward_raised
     if error is not None and error.leaves:
         raise _leaves_backward(error, name)
-    return probe
+    return [probe, *(prober.probe_again(batch, probe) if probe.single.raised is None else [])]
 
 
 def _tells_gradients(probe: Probe) -> bool:
