@@ -51,13 +51,17 @@ def needs_numbers(op: str) -> UnsupportedOpError:
     )
 
 
-def out_of_memory(index: int, nbytes: int, limit: int, in_use: int) -> Exception:
-    """Build the error of a full GPU (c10/cuda/CUDACachingAllocator.cpp, `malloc`)."""
+def out_of_memory(index: int, nbytes: int, limit: int, in_use: int, allowed: int | None = None) -> Exception:
+    """Build the error of a full GPU (c10/cuda/CUDACachingAllocator.cpp, `malloc`).
+
+    `allowed` is what the program may use of the GPU, where it set that.
+    """
     free, request = limit - in_use, segment_bytes(nbytes)
+    permission = "" if allowed is None else f"{_size(allowed)} allowed; "
     return torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {_size(request)}. GPU {index} has a total capacity of "
         f"{_size(limit)} of which {_size(free)} is free. Including non-PyTorch memory, this process has "
-        f"{_size(in_use)} memory in use. Of the allocated memory {_size(in_use)} is "
+        f"{_size(in_use)} memory in use. {permission}Of the allocated memory {_size(in_use)} is "
         f"allocated by PyTorch, and {_size(0)} is reserved by PyTorch but unallocated. If reserved but "
         "unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
         "fragmentation.  "

@@ -116,24 +116,29 @@ class Ledger:
     limits: Sequence[int | None] = ()
     live: list[int] = field(init=False)
     peak: list[int] = field(init=False)
-    # Where a closer look begins: past the peak, past the limit, or at once if there are accounts.
+    # Where a closer look begins: past the peak, past what is allowed, or at once if there are accounts.
     most: list[int] = field(init=False)
     phase: str = ""
     moved: BytesMoved = field(default_factory=BytesMoved)
     moved_in: dict[tuple[str, int | None, int | None], int] = field(default_factory=dict)
     accounts: Accounts | None = None
     num_ooms: list[int] = field(init=False)
+    allowed: list[int | None] = field(init=False)  # the capacity, or the part of it that the program may use
+    fractions: dict[int, tuple[float, int]] = field(default_factory=dict)  # which part, and of how much
 
     def __post_init__(self) -> None:
         self.live, self.peak, self.most, self.num_ooms = ([0] * self.num_gpus for _ in range(4))
         self.limits = list(self.limits) or [None] * self.num_gpus
+        self.allowed = list(self.limits)
         for index in range(self.num_gpus):
             self._look_closer(index)
 
     def _look_closer(self, index: int) -> None:
         """Set from how many bytes on a GPU `allocate` must be asked."""
-        peak, limit = self.peak[index], self.limits[index]
-        self.most[index] = -1 if self.accounts is not None else min(peak, peak if limit is None else limit)
+        peak, allowed = self.peak[index], self.allowed[index]
+        self.most[index] = (
+            -1 if self.accounts is not None else min(peak, peak if allowed is None else allowed)
+        )
 
     def see_only(self, visible: Sequence[int]) -> None:
         """Keep the GPUs `visible`, in this order; nothing was booked yet."""
@@ -141,19 +146,31 @@ class Ledger:
         self.limits = [self.limits[index] for index in visible]
         self.__post_init__()
 
+    def allow(self, index: int, num_bytes: int) -> None:
+        """Let the program use so much of GPU `index`."""
+        self.allowed[index] = num_bytes
+        self._look_closer(index)
+
     def allocate(self, allocation: Allocation, live: int, nbytes: int) -> None:
         """Book `nbytes` with which a GPU holds `live`: they may be too many, or a new peak."""
         index = allocation.index
-        limit = self.limits[index]
-        if limit is not None and live > limit:
-            self.num_ooms[index] += 1
-            raise out_of_memory(index, nbytes, limit, self.live[index])
+        allowed = self.allowed[index]
+        if allowed is not None and live > allowed:
+            raise self.full(index, nbytes, allowed)
         is_peak = live > self.peak[index]
         if is_peak:
             self.peak[index] = live
             self._look_closer(index)
         if self.accounts is not None:
             allocation.birth = self.accounts.allocated(index, nbytes, allocation.kind, is_peak=is_peak)
+
+    def full(self, index: int, nbytes: int, allowed: int) -> Exception:
+        """Note that GPU `index` has no room for `nbytes`, and build the error."""
+        self.num_ooms[index] += 1
+        if index not in self.fractions:
+            return out_of_memory(index, nbytes, allowed, self.live[index])
+        _, total = self.fractions[index]
+        return out_of_memory(index, nbytes, total, self.live[index], allowed)
 
     def reset_peak(self, index: int) -> None:
         """Let the peak of GPU `index` start again from what is live now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import weakref
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dpdemo.virtual.ledger import Ledger
 
 
+_NO_HOST_MEMORY = re.compile(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes")
 _INVALID_ORDINAL = (  # cudaErrorInvalidDevice (c10/cuda/CUDAException.cpp)
     "CUDA error: invalid device ordinal\n"
     "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
@@ -107,6 +109,13 @@ class Session:
         """Return how much memory GPU `index` says it has."""
         limit = self.capacities[self.check_ordinal(index)]
         return self.card.memory_bytes if limit is None else limit
+
+    def check_room(self, index: int, refusal: RuntimeError) -> None:
+        """Raise CUDA's error in place of the host's own, where GPU `index` would have no room either."""
+        found = _NO_HOST_MEMORY.search(str(refusal))
+        total = self.total_bytes(index)
+        if found is not None and self.ledger.live[index] + int(found[1]) > total:
+            raise self.ledger.full(index, int(found[1]), total) from None
 
     def check_ordinal(self, index: int) -> int:
         """Return `index` if such a GPU exists, else raise CUDA's error."""

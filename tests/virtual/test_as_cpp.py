@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -132,6 +133,16 @@ def test_a_dispatch_mode_behaves_alike_before_inside_and_after_a_block():
         inside = run()
         assert simple_registry.find_torch_dispatch_rule is original  # C++ keeps it for good
     assert before == inside == run()
+
+
+@pytest.mark.parametrize("function", [torch.sgn, torch.linalg.slogdet])
+@pytest.mark.usefixtures("gpus")
+def test_tangents_are_where_their_tensors_are(function):
+    with forward_ad.dual_level():
+        eye = torch.eye(3, device="cuda:1")
+        found = function(forward_ad.make_dual(eye, torch.ones_like(eye)))
+        for result in found if isinstance(found, tuple) else (found,):
+            assert forward_ad.unpack_dual(result).tangent.device == torch.device("cuda:1")
 
 
 @pytest.mark.usefixtures("gpus")

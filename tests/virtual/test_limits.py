@@ -187,3 +187,16 @@ def test_gpu_0_fills_up_while_the_others_are_half_empty(storage):
         with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory.*GPU 0 has"):
             torch.nn.functional.cross_entropy(output * 2, torch.zeros(400, dtype=torch.long).cuda())
         assert all(torch.cuda.mem_get_info(index)[0] > 7 * MIB for index in (1, 2, 3))
+
+
+@pytest.mark.parametrize("name", ["empty", "zeros", "rand"])
+def test_what_neither_the_gpu_nor_the_host_can_hold_is_cudas_error(name: str) -> None:
+    with virtual_gpus(2) as gpus:
+        with pytest.raises(
+            torch.OutOfMemoryError, match=r"Tried to allocate 3725290.30 GiB. GPU 1 has a total"
+        ):
+            getattr(torch, name)(10**15, device="cuda:1")
+        assert gpus.live_bytes(1) == 0
+        assert torch.cuda.memory_stats(1)["num_ooms"] == 1
+        with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+            getattr(torch, name)(10**15)

@@ -99,6 +99,7 @@ def _execute(
     except RuntimeError as refusal:
         if index is None or session.is_meta:
             raise
+        session.check_room(index, refusal)
         result = run_wider(func, args, kwargs, refusal)
     if index is not None:
         stamp_all(result, session, index)
@@ -127,6 +128,7 @@ def _usual(func: Any) -> Action:  # noqa: C901 - written out, for speed
         try:
             result = on_gpu(*args, **kwargs) if kwargs else on_gpu(*args)
         except RuntimeError as refusal:
+            session.check_room(index, refusal)
             result = run_wider(func, args, kwargs, refusal)
         if type(result) is not _Tensor:
             stamp_all(result, session, index)

@@ -7,7 +7,8 @@ on the CPU. They are labelled where they come to light:
 - as the arguments of a Python `backward`: `apply` notes where a function's outputs are (`Broadcast` has them
   on several GPUs), and `backward` labels accordingly. It also makes that GPU the current one,
   as C++ does;
-- as `.grad`, and as the results of `torch.autograd.grad`.
+- as `.grad`, and as the results of `torch.autograd.grad`;
+- as tangents of forward mode, when they are unpacked.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _ANYWHERE = -1  # the place of a gradient whose argument is not a tensor
 
 _GIVEN = "set as a gradient on the CPU"  # by the program: FSDP moves its parameter afterwards
 _grad: Any = torch._C.TensorBase.grad
+_unpack_dual: Any = torch._VF._unpack_dual
 _run_engine: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
 
@@ -52,6 +54,15 @@ def _get_grad(self: torch.Tensor) -> torch.Tensor | None:
     if gradient is not None and not the_session().current.is_moving:
         _settle(gradient, self)
     return gradient
+
+
+@stands_in(torch._VF, "_unpack_dual", why="C++ makes tangents of nothing on the CPU")
+@stands_in(torch._functorch.predispatch, "_unpack_dual_impl", why="C++ makes tangents of nothing on the CPU")
+def _unpack_dual_(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Unpack a dual tensor; a tangent that C++ made of zeros is where its tensor is."""
+    primal, tangent = _unpack_dual(*args, **kwargs)
+    _settle(tangent, primal)
+    return primal, tangent
 
 
 def _set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:

@@ -40,12 +40,15 @@ def _device_memory_used(device: Any = None) -> int:
 
 @cuda_runtime("_cuda_getMemoryFraction")
 def _get_memory_fraction(index: int) -> float:
-    return float(the_session().settings.get(f"memory fraction of {index}", 1.0))
+    return the_session().ledger.fractions.get(index, (1.0, 0))[0]
 
 
 @cuda_runtime("_cuda_setMemoryFraction")
 def _set_memory_fraction(fraction: float, index: int) -> None:
-    the_session().settings[f"memory fraction of {index}"] = fraction
+    session = the_session()
+    total = session.total_bytes(index)
+    session.ledger.fractions[index] = fraction, total
+    session.ledger.allow(index, int(fraction * total))
 
 
 @cuda_runtime("_cuda_memoryStats", "_accelerator_getDeviceStats")

@@ -73,8 +73,12 @@ def _made(original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return original(*args, **kwargs)
     if index is not None and original in _SIMPLE and not pinned and is_seen_by_us_alone():
         kwargs["device"] = _CPU
-        with torch._C._DisableTorchDispatch():  # `dispatch.py` would take twice as long
-            result = original(*args, **kwargs)
+        try:
+            with torch._C._DisableTorchDispatch():  # `dispatch.py` would take twice as long
+                result = original(*args, **kwargs)
+        except RuntimeError as refusal:
+            the_session().check_room(index, refusal)
+            raise
         stamp(result, the_session(), index)
         return result
     result = original(*args, **kwargs)
