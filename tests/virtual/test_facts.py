@@ -210,7 +210,9 @@ def test_a_cache_of_fft_plans_keeps_none():
         assert torch.backends.cuda.cufft_plan_cache[8].max_size == 4096
 
 
-def test_an_old_type_of_a_gpu_knows_its_tensors():
+def test_a_type_of_tensors_tells_the_cpu_from_a_gpu():
     here, there = torch.ones(2), torch.ones(2, device="cuda")
-    assert [isinstance(each, torch.cuda.FloatTensor) for each in (here, there)] == [False, True]
+    assert [isinstance(here, kind) for kind in (torch.FloatTensor, torch.cuda.FloatTensor)] == [True, False]
+    assert [isinstance(there, kind) for kind in (torch.FloatTensor, torch.cuda.FloatTensor)] == [False, True]
     assert there.type(torch.DoubleTensor).type() == "torch.DoubleTensor"
+    assert torch.LongTensor([1, 2]).tolist() == [1, 2]

@@ -72,6 +72,9 @@ _PRODUCTS = CONVOLUTIONS | {
     *(_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default),
     *(_aten.addbmm.default, _aten.mv.default, _aten.addmv.default, _aten.dot.default, _aten.vdot.default),
 }
+# By operator: CUDA's kernel, which has no integers (native/cuda/Blas.cpp).
+_KERNELS = {"mm": "addmm_cuda", "addmm": "addmm_cuda", "mv": "addmv_impl_cuda", "addmv": "addmv_impl_cuda"}
+_KERNELS |= {"dot": "dot", "vdot": "dot"} | dict.fromkeys(("bmm", "baddbmm", "addbmm"), "baddbmm_cuda")
 _FROM_HALF: dict[Any, Callable[..., Any]] = {
     _aten._softmax.default: _softmax,
     _aten._log_softmax.default: _softmax,
@@ -138,8 +141,9 @@ def in_float32(func: Any, op: Any) -> Any:
                 return run_cast(op, args, kwargs, torch.float16, torch.float32)
             if not (dtype.is_floating_point or dtype.is_complex):
                 name = next((name for name, (known, _) in _NAMES.items() if known is dtype), "Bool")
-                kernel = func._schema.name.removeprefix("aten::")
-                raise NotImplementedError(f"\"{kernel}_cuda\" not implemented for '{name}'")
+                plain = func._schema.name.removeprefix("aten::")
+                kernel = _KERNELS.get(plain, f"{plain}_cuda")
+                raise NotImplementedError(f"\"{kernel}\" not implemented for '{name}'")
         return op(*args, **kwargs)
 
     return run

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 
 from dpdemo.virtual.applying import replace, stands_in
+from dpdemo.virtual.labels import gpu_of
+from dpdemo.virtual.patches.names import Name, name_for
 from dpdemo.virtual.state import the_session
 
 _set_default_tensor_type: Any = torch.set_default_tensor_type
@@ -26,6 +28,8 @@ DTYPES = {
     "ShortTensor": torch.int16,
 }
 
+_OF_PYTORCH = {name: getattr(torch, name) for name in DTYPES}
+
 
 class _LegacyType(type):
     dtype: torch.dtype
@@ -40,10 +44,22 @@ class _LegacyType(type):
         return torch.empty(*(args or (0,)), dtype=cls.dtype, device="cuda")
 
 
+class _HostType(Name):
+    """`torch.FloatTensor` and its like: C++ would take tensors on a GPU for theirs."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:  # noqa: N805 - a metaclass
+        return super().__instancecheck__(instance) and gpu_of(instance) is None
+
+
 replace(
     torch.cuda,
     "old names, not available in CPU builds",
     **{name: _LegacyType(name, (), {"__module__": "torch.cuda", "dtype": DTYPES[name]}) for name in DTYPES},
+)
+replace(
+    torch,
+    "C++ takes tensors on a GPU for these",
+    **{name: name_for(kind, kind, _HostType) for name, kind in _OF_PYTORCH.items()},
 )
 
 
@@ -55,9 +71,9 @@ def set_default_tensor_type(kind: Any) -> None:
     module, _, last = name.rpartition(".")
     if module != "torch.cuda":
         _forget_default()
-        _set_default_tensor_type(kind)
+        _set_default_tensor_type(_OF_PYTORCH.get(last, kind) if module == "torch" else kind)
         return
-    _set_default_tensor_type(getattr(torch, last))
+    _set_default_tensor_type(_OF_PYTORCH[last])
     if not settings.get(_SETTING):
         the_session().entered.callback(_forget_default)
     settings[_SETTING] = last
