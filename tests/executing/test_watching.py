@@ -88,7 +88,8 @@ def test_its_fixed_twin_is_clean(case):
     told = codes(report, "error", "warning") - {"DP213"}  # 5 rows do leave a GPU idle
     assert told <= set(case.also), report.findings
     assert case.code in case.also or case.code not in report.codes
-    assert report.notes == ()
+    # Some draw random numbers, and a script's own call cannot be repeated without them
+    assert all(note.endswith("because forward draws random numbers") for note in report.notes)
 
 
 @pytest.mark.filterwarnings("ignore")

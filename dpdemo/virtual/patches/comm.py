@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import _utils
-from torch._prims_common import suggest_memory_format
 
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.blocks import Kind
@@ -181,7 +180,7 @@ def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int
     first = tensors[0]
     dim = _wrap_dim(dim, first)
     expected = list(first.shape)
-    memory_format = suggest_memory_format(first)
+    memory_format = _suggested_format(first)
     for position, tensor in enumerate(tensors):
         if not tensor.is_cuda:
             raise RuntimeError(
@@ -199,7 +198,26 @@ def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int
                 f"Input tensor at index {position} has invalid shape {list(tensor.shape)}, "
                 f"but expected {list(expected)}"
             )
-        if suggest_memory_format(tensor) != memory_format:
+        if _suggested_format(tensor) != memory_format:
             memory_format = torch.contiguous_format
     expected[dim] = sum(tensor.size(dim) for tensor in tensors)
     return dim, expected, memory_format
+
+
+def _suggested_format(tensor: Tensor) -> torch.memory_format:
+    """Return the memory format that a copy of `tensor` would take (TensorImpl::suggest_memory_format).
+
+    The rule is `is_channels_last_strides_2d` and `_3d` of c10/core/MemoryFormat.h: strides that grow from the
+    channels over width and height to the batch. torch._prims_common has it in Python, but loads half a second
+    of sympy for it.
+    """
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if tensor.layout != torch.strided or tensor.dim() not in formats or tensor.stride(1) == 0:
+        return torch.contiguous_format
+    least = 0
+    for dim in (1, *range(tensor.dim() - 1, 1, -1), 0):
+        size, stride = tensor.size(dim), tensor.stride(dim)
+        if size == 0 or stride < least or (dim == 0 and least == tensor.stride(1)):
+            return torch.contiguous_format
+        least = stride * size
+    return formats[tensor.dim()]
