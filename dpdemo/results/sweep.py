@@ -26,6 +26,7 @@ _CIVIDIS = (
     *((138, 135, 121), (166, 157, 117), (196, 181, 108), (228, 207, 91), (255, 234, 70)),
 )
 _MARKS = {"x": (213, 94, 0), "o": (230, 159, 200)}
+_HEADINGS = ("a sign is the mean of {} batch sizes", "mean of {} sizes")
 _TITLES: dict[Measure, str] = {
     "balance": "Balance: share of GPU row slots in use while the largest chunk runs",
     "weight": "Weight: how much more a sample of the shortest chunk counts",
@@ -112,7 +113,8 @@ class SweepReport(Report):
         right = 2 + max(map(len, ["even", *map(_even, self.lines)]))
         columns = cut(len(sizes), max(_LEAST_COLUMNS, width - len("GPUs ") - right))
         merged = columns[0].stop - columns[0].start
-        heading = "" if merged == 1 else f"a sign is the mean of {merged} batch sizes"
+        headings = [form.format(merged) for form in _HEADINGS if merged > 1]
+        heading = next((text for text in headings if len(f"GPUs {text}") + right <= width), "")
         yield Uncut(canvas.text(f"GPUs {heading:<{len(columns)}}{'even':>{right}}"))
         for line in self.lines:
             drawn = canvas.text(f"{line.gpus:>4} ")

@@ -71,15 +71,24 @@ class Table:
         return replace(self, columns=[*self.columns[:at], width, *self.columns[at:]], rows=rows, head=heads)
 
     def bands(self, canvas: "Canvas", step: int = 1) -> Iterator["Table"]:
-        """Yield the table in parts with as many columns as fit, at least `step`, each behind the first."""
+        """Yield the table in parts with as many columns as fit, each behind the first.
+
+        `step` columns stay together, unless so many do not fit anywhere.
+        """
         first, *widths = self.widths(canvas)
-        start = 1
-        for stop in range(1 + step, len(widths) + 2, step):
-            too_wide = sum(widths[start - 1 : stop - 1]) + self.gap * (stop - start) > canvas.width - first
-            if stop - start > step and too_wide:
-                yield self._part(first, slice(start, stop - step))
-                start = stop - step
-        yield self._part(first, slice(start, None))
+        room = canvas.width - first
+
+        def fits(columns: slice) -> bool:
+            return sum(widths[columns]) + self.gap * len(widths[columns]) <= room
+
+        if not all(fits(slice(start, start + step)) for start in range(0, len(widths), step)):
+            step = 1
+        start = 0
+        for stop in range(step, len(widths), step):
+            if not fits(slice(start, stop + step)):
+                yield self._part(first, slice(start + 1, stop + 1))
+                start = stop
+        yield self._part(first, slice(start + 1, None))
 
     def _part(self, first: int, places: slice) -> "Table":
         rows = [(row[0], *row[places]) for row in self.rows]

@@ -34,6 +34,14 @@ def test_the_map_looks_like_this(golden, name, report, width):
     golden(f"{name}-{width}.txt", text)
 
 
+@pytest.mark.parametrize("width", [30, 40, 50])
+def test_the_map_fits_a_narrow_terminal(width):
+    text = drawn(sweep("1-8", "1-64"), width)
+    heading = next(line for line in text.splitlines() if line.startswith("GPUs "))
+    assert max(map(len, text.splitlines())) <= width
+    assert re.fullmatch(r"GPUs (a sign is the )?mean of \d (batch )?sizes +even", heading)
+
+
 def test_signs_and_even_sizes_of_a_small_map_can_be_read_back():
     report = sweep("1-8", "1-64")
     rows = re.findall(r"^ +(\d+) ([#xo0-9]+) +(\d+)$", drawn(report, 80), re.MULTILINE)

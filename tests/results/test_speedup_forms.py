@@ -27,6 +27,13 @@ def test_the_table_is_as_it_was(golden, name, width):
     golden(f"speedup-{name}-{width}.txt", drawn(REPORTS[name], width=width))
 
 
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_table_fits_a_narrow_terminal_with_one_strategy_below_the_other(name):
+    text = drawn(REPORTS[name], width=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert all(way.strategy == "DDP" or f"{way.num_gpus} × DP" in text for way in REPORTS[name].ways)
+
+
 def test_markdown_is_as_it_was(golden):
     golden("speedup-anchored.md", drawn(REPORTS["anchored"], "markdown"))
 
