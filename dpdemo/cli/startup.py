@@ -112,8 +112,11 @@ def _progress(*columns: Any) -> Iterator[Callable[..., None]]:
     task = progress.add_task("", total=None)
 
     def update(**fields: Any) -> None:
+        from dpdemo.virtual.uninterrupted import uninterrupted  # torch is there when something makes progress
+
         progress.update(task, **fields)
-        progress.start()
+        with uninterrupted():  # Rich cannot stop what is half started
+            progress.start()
 
     try:
         yield update

@@ -1,6 +1,7 @@
 """`dpdemo run` on the CPU."""
 
 import gc
+import io
 import json
 import signal
 import subprocess
@@ -9,8 +10,9 @@ import sys
 import pytest
 import torch
 from processes import PATIENCE_SECONDS, on_a_terminal
+from rich.console import Console
 
-from dpdemo.cli.startup import loading_torch
+from dpdemo.cli.startup import loading_torch, progress_bar, status_line
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
@@ -106,7 +108,7 @@ def test_interrupted_run_is_partial_in_json(tmp_path):
 def test_ctrl_c_while_torch_is_loading_ends_the_program_at_once(tmp_path):
     swallows = """
 import sys, time
-from dpdemo.cli.startup import loading_torch
+from dpdemo.cli.startup import loading_torch, progress_bar, status_line
 with loading_torch():
     try:
         print("loading", file=sys.stderr, flush=True)
@@ -125,3 +127,29 @@ def test_loading_torch_puts_the_collector_and_the_signal_back():
         assert signal.getsignal(signal.SIGINT) is not before
     assert gc.isenabled()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("opened", "update"),
+    [
+        (lambda: status_line(quiet=False, doing="checking"), lambda show: show("a model")),
+        (lambda: progress_bar(quiet=False), lambda show: show(3, 10)),
+    ],
+)
+@pytest.mark.parametrize("moment", ["set_live", "push_render_hook", "show_cursor"])
+def test_ctrl_c_while_progress_starts_is_no_error(monkeypatch, opened, update, moment):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    genuine = getattr(Console, moment)
+
+    def interrupted(*given):
+        monkeypatch.setattr(Console, moment, genuine)
+        signal.raise_signal(signal.SIGINT)
+        return genuine(*given)
+
+    monkeypatch.setattr(Console, moment, interrupted)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with pytest.raises(KeyboardInterrupt), opened() as show:
+        update(show)
