@@ -12,7 +12,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.completion import rules
 from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint
-from dpdemo.cli.output import save as save_report
+from dpdemo.cli.output import show as show_report
 from dpdemo.cli.settings import codes_of, inputs_of
 from dpdemo.cli.startup import users_code
 from dpdemo.config.gpus import parse_num_virtual
@@ -97,8 +97,7 @@ def command(
         )
     with failing_apart(ctx.obj):
         report = _check(target, given, options, quiet=quiet)
-        save_report(report, save, quiet=quiet)
-    report.write(form)
+    show_report(report, form, save, quiet=quiet)
     if report.findings and form == "text" and not quiet:
         print_hint(f"`dpdemo check --explain {report.findings[0].code}` tells more")
     if fail_on != "never" and report.fails(fail_on):

@@ -29,16 +29,11 @@ def show(report: "Report", form: str, paths: Sequence[Path] | None, *, quiet: bo
 
     The files come first: the reader of stdout may leave before the end, and wants the files nevertheless.
     """
-    save(report, paths, quiet=quiet)
-    report.write(form)
-
-
-def save(report: "Report", paths: Sequence[Path] | None, *, quiet: bool) -> None:
-    """Save a report under every path."""
     for path in paths or ():
         report.save(path)
         if not quiet:
             print_hint(f"saved to {path}")
+    report.write(form)
 
 
 @contextmanager
