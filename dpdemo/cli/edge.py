@@ -20,6 +20,7 @@ class Edge(Caller):
     Attributes:
         where: the file and line of each key that was set in a file.
         names: the arguments used for keys: `model` may be TARGET.
+        typed_in_set: the keys that were typed in `--set`.
         parameters: those of the command; None before they are known.
         command: its name; "" before it is known.
 
@@ -28,6 +29,7 @@ class Edge(Caller):
     def __init__(self) -> None:
         self.where: dict[str, str] = {}
         self.names: dict[str, str] = {}
+        self.typed_in_set: set[str] = set()
         self.parameters: Collection[str] | None = None
         self.command = ""
 
@@ -51,7 +53,8 @@ class Edge(Caller):
         from dpdemo.config.fields import KEYS
 
         known = CONFIG_KEYS if self.parameters is None else self.parameters
-        is_set = key in KEYS and not (key in CONFIG_KEYS and key in known)
+        has_option = key in CONFIG_KEYS and key in known and key not in self.typed_in_set
+        is_set = key in KEYS and not has_option
         return f"--set {key}" if is_set else f"--{key.replace('_', '-')}"
 
 

@@ -58,7 +58,7 @@ def read_settings(
     exclusive(quiet=given.get("quiet"), verbose=given.get("verbose"))
     file = given.get("config")
     values, where = read_mapping(Path(file)) if file is not None else ({}, {})
-    typed = {**_typed_keys(given), **(above or {})}
+    typed = {**_typed_keys(given, edge), **(above or {})}
     edge.where = {key: line for key, line in where.items() if key not in typed}
     if given.get("target"):
         edge.names["model"] = "target"
@@ -75,7 +75,7 @@ def read_settings(
     return config
 
 
-def _typed_keys(given: Mapping[str, Any]) -> dict[str, object]:
+def _typed_keys(given: Mapping[str, Any], edge: Edge) -> dict[str, object]:
     """Read config keys from their options, from arguments, and from `--set`."""
     typed = {name: given[name] for name in CONFIG_KEYS if given.get(name) is not None}
     for argument, name in (("gpus_argument", "gpus"), ("target", "model")):
@@ -91,6 +91,7 @@ def _typed_keys(given: Mapping[str, Any]) -> dict[str, object]:
             with about("set"):
                 raise unknown_key(key, KEYS)
         typed[key] = value.strip()
+        edge.typed_in_set.add(key)
     for key, value in typed.items():
         if isinstance(value, str):
             with about(key):

@@ -61,6 +61,22 @@ def test_set_is_an_option_of_each_command_with_a_config(dpdemo, tmp_path, monkey
     assert "expected a whole number of 0 or more, got -1 - at option `--set seed`" in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "place", "hint"),
+    [
+        ("--set batch_size=x", "option `--set batch_size`", "`--set batch_size=30`"),
+        ("--set gpus=0", "option `--set gpus`", "write `--set gpus=0,`; leave `--set gpus` out"),
+        ("--set drop-last=yes", "option `--set drop_last`", "`--set drop_last=true`"),
+        ("--set data_size=3 --drop-last", "option `--drop-last`", "leave --drop-last out"),
+    ],
+)
+def test_an_error_in_set_names_set_and_not_the_keys_own_option(dpdemo, words, place, hint):
+    done = dpdemo("simulate", *words.split())
+    assert (done.code, done.out) == (2, "")
+    assert f" - at {place}\n" in done.err
+    assert hint in done.err.partition("\nhint: ")[2]
+
+
 def test_set_takes_lists_as_the_options_do(dpdemo):
     by_set = dpdemo("simulate", "-f", "json", "--set", "gpus=0,2", "--set", "weights=1,2")
     assert by_set.out == dpdemo("simulate", "-f", "json", "--gpus", "0,2", "--weights", "1,2").out
