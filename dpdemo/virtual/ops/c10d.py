@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.labels import flat_tensors, label_of
+from dpdemo.virtual.labels import flat_tensors, label_of, stamp_all
 from dpdemo.virtual.ops.collectives import (
     BETWEEN_TWO,
     BY_NUMBER_OF_ELEMENTS,
@@ -30,7 +30,17 @@ if TYPE_CHECKING:
 
 FUNCTIONAL = {"_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
 """Namespaces of collectives that return their result, as DTensor and tensor parallel use them."""
-run_functional = by_code_for(torch._C.DispatchKey.CompositeExplicitAutograd)
+_run_in_parts = by_code_for(torch._C.DispatchKey.CompositeExplicitAutograd)
+
+
+def run_functional(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a collective that returns its result, which C++ makes: on the GPU of the input, also under gloo."""
+    result = _run_in_parts(session, func, args, kwargs)
+    labels = (label_of(tensor, session.key) for tensor in flat_tensors(args))
+    label = next((label for label in labels if label is not None), None)
+    if label is not None:
+        stamp_all(result, session, label.index)
+    return result
 
 
 def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:

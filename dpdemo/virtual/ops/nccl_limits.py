@@ -38,8 +38,8 @@ _NO_NCCL = {
 def prepare(session: Session, call: Call) -> None:
     """Refuse what NCCL refuses, and put C++'s tensors on a GPU.
 
-    The buckets of DDP's reducer are C++'s own: they are on the GPU of its parameters. A user's tensor
-    without a GPU is the host's.
+    C++'s own are on the GPU of the tensors beside them, as the result of a functional collective; the buckets
+    of DDP's reducer are on the GPU of its parameters. A user's tensor without a GPU is the host's.
     """
     if call.name in _REFUSED:
         raise NotImplementedError(_REFUSED[call.name])
@@ -50,9 +50,12 @@ def prepare(session: Session, call: Call) -> None:
         raise ValueError(f"Cannot use ReduceOp.{_BITWISE[kind]} with NCCL")
     bound = call.group.bound_device_id
     operands = tuple(each for arg in call.args for each in (arg if _is_nested(arg) else [arg]))
-    gpus = set()
-    for tensor, is_cpps in zip(flat_tensors(operands), made_by_cpp(session, operands, {}), strict=True):
-        label = label_of(tensor, session.key)
+    from_cpp = made_by_cpp(session, operands, {})  # by who holds them: nobody else may by now
+    tensors = list(flat_tensors(operands))
+    labels = [label_of(tensor, session.key) for tensor in tensors]
+    gpus = {label.index for label in labels if label is not None}
+    cpps_gpu = min(gpus, default=gpu_of_group.get(call.group.group_name, session.current.index))
+    for tensor, label, is_cpps in zip(tensors, labels, from_cpp, strict=True):
         if label is not None and bound is not None and label.index != bound.index:
             raise torch.distributed.DistBackendError(
                 "Attempt to perform collective on tensor not on device passed to init_process_group: "
@@ -61,9 +64,7 @@ def prepare(session: Session, call: Call) -> None:
         if label is None:
             if not is_cpps:
                 raise RuntimeError("No backend type associated with device type cpu")
-            stamp(tensor, session, gpu_of_group.get(call.group.group_name, session.current.index))
-            label = label_of(tensor, session.key)
-        gpus.add(label and label.index)
+            stamp(tensor, session, cpps_gpu)
         _check_kind(call.name, tensor, kind)
     if len(gpus) > 1:
         raise ValueError("Expected list of tensors on the same device")
