@@ -57,7 +57,7 @@ def _by_kind(facts: Sequence[Fact]) -> Noted:
     return found
 
 
-def _groups(by_kind: Mapping[int, Noted], kind: str) -> list[tuple[tuple[int, ...], int]]:
+def _groups(by_kind: Mapping[int, Noted], kind: str) -> list[tuple[tuple[int, ...], str]]:
     """Return the models of a kind, each with the ranks that train it."""
     groups = {
         (tuple(fact["ranks"]), fact["model"])
@@ -68,13 +68,13 @@ def _groups(by_kind: Mapping[int, Noted], kind: str) -> list[tuple[tuple[int, ..
     return sorted(groups)
 
 
-def _is_trained(group: tuple[tuple[int, ...], int], by_kind: Mapping[int, Noted]) -> bool:
+def _is_trained(group: tuple[tuple[int, ...], str], by_kind: Mapping[int, Noted]) -> bool:
     ranks, model = group
     noted = by_kind[ranks[0]]
     return any(fact["model"] == model for fact in (*noted["rows"], *noted["unsynced"]))
 
 
-def _is_shared(group: tuple[tuple[int, ...], int], by_kind: Mapping[int, Noted]) -> bool:
+def _is_shared(group: tuple[tuple[int, ...], str], by_kind: Mapping[int, Noted]) -> bool:
     """Return whether ranks train one model by hand: they reduce its gradients, or do all the same."""
     ranks, model = group
     mine = [by_kind[rank] for rank in ranks]
@@ -84,7 +84,7 @@ def _is_shared(group: tuple[tuple[int, ...], int], by_kind: Mapping[int, Noted])
     return is_reduced or (len(checks) > 1 and not any(map(_differs, checks)))
 
 
-def _checks(model: int, ranks: Sequence[Noted]) -> list[tuple[Fact, ...]]:
+def _checks(model: str, ranks: Sequence[Noted]) -> list[tuple[Fact, ...]]:
     """Return what the ranks noted of a model's parameters, moment by moment."""
     noted = [[fact for fact in rank["parameters"] if fact["model"] == model] for rank in ranks]
     return list(zip(*noted, strict=False))
@@ -102,7 +102,7 @@ def _first_difference(checks: Sequence[Sequence[Fact]]) -> Fact | None:
     return checks[differs.index(True)][0]
 
 
-def _by_hand(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
+def _by_hand(model: str, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name parameters that differ between ranks although these reduce their gradients, or should."""
     noted = [fact for rank in ranks for fact in rank["by hand"] if fact["model"] == model]
     first = _first_difference(_checks(model, ranks))
@@ -208,7 +208,7 @@ def _orders(ranks: Sequence[Noted]) -> Iterator[Mistake]:
             )
 
 
-def _rows(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
+def _rows(model: str, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name a module that gets the same rows on all ranks, which change from step to step."""
     sums = [[fact["sum"] for fact in noted["rows"] if fact["model"] == model] for noted in ranks]
     if sums[0] and len(set(sums[0])) > 1 and all(others == sums[0] for others in sums):
@@ -220,7 +220,7 @@ def _rows(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
         )
 
 
-def _replicas(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
+def _replicas(model: str, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name replicas whose parameters differ from some step on, to the end."""
     first = _first_difference(_checks(model, ranks))
     if first is None:
@@ -259,7 +259,7 @@ def _replicas(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     yield Mistake(f"No gradient was averaged; {step}", at, advice)
 
 
-def _norms(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
+def _norms(model: str, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name batch normalization whose running statistics differ between ranks."""
     noted = [
         {fact["step"]: fact["stats"] for fact in rank["norms"] if fact["model"] == model} for rank in ranks
@@ -286,7 +286,10 @@ def _norms(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
 
 def _losses(numbers: Sequence[int], ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name a mean over other numbers of elements on each rank, in at least half of the backward passes."""
-    noted = [{(fact["number"], fact["place"], fact["name"]): fact for fact in rank["loss"]} for rank in ranks]
+    noted = [
+        {(fact["at"], fact["number"], fact["place"], fact["name"]): fact for fact in rank["loss"]}
+        for rank in ranks
+    ]
     uneven: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     total: dict[str, int] = defaultdict(int)
     for key in noted[0]:

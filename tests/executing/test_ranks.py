@@ -392,6 +392,26 @@ train(DataLoader(data, 4, shuffle=True), net, net)""",
 net = nn.Linear(4, 3).cuda()
 share = lambda parameters: average(parameters, False)
 train(DataLoader(data, 4, sampler=sampler), net, net, sampler, share)""",
+    "a model that rank 0 alone trains first": """
+if rank == 0:
+    net = nn.Linear(4, 3).cuda()
+    train(DataLoader(data, 16), net, net)
+torch.manual_seed(1)
+net = nn.Linear(4, 3).cuda()
+train(DataLoader(data, 4, sampler=sampler), net, net, sampler, average)""",
+    "a loss that rank 0 alone has": """
+if rank == 0:
+    F.cross_entropy(nn.Linear(4, 3)(data.tensors[0]), data.tensors[1]).backward()
+train(DataLoader(data, 4, sampler=sampler), sampler=sampler)""",
+    "models one after another, each rank's in other memory": """
+kept = []
+for turn in range(20):
+    net = nn.Linear(4, 3).cuda()
+    for each in net.parameters():
+        dist.broadcast(each.data, 0)
+    train(DataLoader(data, 8, sampler=sampler), net, net, sampler, average)
+    if turn % 3 == rank:
+        kept.append(net)""",
     "a batch cut": "train(DataLoader(data, 4), lambda rows: ddp(rows.chunk(size)[rank]), cut=True)",
     "sampler": """
 train(DataLoader(data, 4, sampler=sampler, num_workers=1), sampler=sampler)

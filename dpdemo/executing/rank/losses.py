@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,7 +54,7 @@ class LossNotes:
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
-        self.passes = 0
+        self.passes: Counter[str] = Counter()  # by the line that asks for them
 
     def begin(self, tensors: Any) -> list[Any]:
         """Follow the graph of a loss, and return the hooks to remove."""
@@ -62,11 +63,11 @@ class LossNotes:
             return []
         if not dist.is_initialized():
             return []
-        self.passes += 1
-        number = self.passes
+        at = users_line()
+        self.passes[at] += 1
+        number, handles = self.passes[at], []
         if number > _ALWAYS and not is_checked(number):
             return []
-        at, handles = users_line(), []
         for place, (node, own, divisor) in enumerate(_reductions(loss.grad_fn)):
             noted = {"number": number, "place": place, "name": node.name(), "count": own * divisor, "at": at}
             handles.append(node.register_prehook(self._hook(noted, own)))

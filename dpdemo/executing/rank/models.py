@@ -24,9 +24,9 @@ class Model:
     wrapper = ""
     is_replicated = False
 
-    def __init__(self, number: int, ranks: list[int], parameters: list[Any]) -> None:
-        self.number, self.ranks = number, ranks
-        self.parameters = {id(each) for each in parameters}
+    def __init__(self, name: str, ranks: list[int], parameters: list[Any]) -> None:
+        self.name, self.ranks = name, ranks
+        self.parameters = {id(each): weakref.ref(each, self._forget) for each in parameters}
         self.forwards = self.trains = self.steps = self.averaged = 0
         self.pass_seen = self.passes = self.unsynced = 0
         self.reached: int | None = None
@@ -34,6 +34,10 @@ class Model:
         self.is_inside = False
         self.bypass = NOWHERE
         self.shapes: dict[str, int] = {}
+
+    def _forget(self, gone: weakref.ref[Any]) -> None:
+        """Forget a parameter that is no more, since another model's may get its `id`."""
+        self.parameters = {key: each for key, each in self.parameters.items() if each is not gone}
 
     def expect_backward(self, outputs: Iterator[torch.Tensor]) -> None:
         """Notice which backward passes come to these outputs: with two models, a reduction is of one."""
@@ -74,9 +78,8 @@ class Model:
 class Wrapped(Model):
     """A module that PyTorch averages: `of` are the groups over which it does."""
 
-    def __init__(self, number: int, module: Any, wrapper: str, of: list[Any]) -> None:
-        ranks = sorted({rank for group in of for rank in dist.get_process_group_ranks(group)})
-        super().__init__(number, ranks, list(module.parameters()))
+    def __init__(self, name: str, ranks: list[int], module: Any, wrapper: str, of: list[Any]) -> None:
+        super().__init__(name, ranks, list(module.parameters()))
         self.module = weakref.ref(module)
         self.wrapper, self.is_replicated = wrapper, wrapper == "DistributedDataParallel"
         self.groups = {group.group_name for group in of}
@@ -120,9 +123,8 @@ class ByHand(Model):
 
     is_replicated = True
 
-    def __init__(self, number: int, ranks: list[int], parameters: list[Any], norms: Any) -> None:
-        super().__init__(number, ranks, parameters)
-        self.held = [weakref.ref(each) for each in parameters]
+    def __init__(self, name: str, ranks: list[int], parameters: list[Any], norms: Any) -> None:
+        super().__init__(name, ranks, parameters)
         self.seen_norms = norms
         self.reduced_before = 0
         self.exchanged = [0, 0]
@@ -133,7 +135,8 @@ class ByHand(Model):
 
     def compared(self) -> list[Any]:
         """Return the parameters."""
-        return [each for each in (one() for one in self.held) if each is not None and each.requires_grad]
+        found = [one() for one in self.parameters.values()]
+        return [each for each in found if each is not None and each.requires_grad]
 
     def norms(self) -> Iterator[tuple[str, Any]]:
         """Yield each BatchNorm whose weight the optimizer trains."""
@@ -158,7 +161,7 @@ class ByHand(Model):
         self.counts[kind] += 1
         self.exchanged = [self.exchanged[0] if self.steps > 1 else reduced.exchanged, reduced.exchanged]
         self.reduced_before = reduced.num_elements
-        reduced.gradients -= self.parameters
+        reduced.gradients -= self.parameters.keys()
 
 
 class Reductions:
@@ -192,6 +195,11 @@ class Reductions:
         self.num_elements += number
         if number > 1:
             self.ranks = dist.get_process_group_ranks(group)
+
+
+def ranks_of(groups: list[Any]) -> list[int]:
+    """Return the ranks of some groups."""
+    return sorted({rank for group in groups for rank in dist.get_process_group_ranks(group)})
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 import weakref
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +26,7 @@ from dpdemo.executing.rank.models import (
     groups_of_fsdp2,
     is_plain,
     parameters_of,
+    ranks_of,
 )
 from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked
@@ -50,22 +52,29 @@ class TrainingNotes:
     def __init__(self, notes: Notes, loaders: LoaderNotes) -> None:
         self.notes, self.loaders = notes, loaders
         self.models: list[Model] = []
+        self.num_alike: Counter[str] = Counter()
         self.by_module: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
         self.norms: weakref.WeakSet[Any] = weakref.WeakSet()
         self.reduced = Reductions()
         self.outer: Any = None
         """The optimizer whose step is under way: ZeroRedundancyOptimizer's makes a step of another one."""
 
+    def _named(self, what: str) -> str:
+        """Return a model's name, the same on each rank, whatever other models a rank has of its own."""
+        self.num_alike[what] += 1
+        return f"{what} #{self.num_alike[what]}"
+
     @never_raises
     def made(self, module: Any, wrapper: str, groups: list[Any]) -> None:
         """Begin to follow a module."""
-        one = Wrapped(len(self.models), module, wrapper, groups)
+        ranks = ranks_of(groups)
+        one = Wrapped(self._named(f"{wrapper} on {ranks}"), ranks, module, wrapper, groups)
         self.models.append(one)
         self.by_module[module] = one
         inner = one.inner()
         self.notes.write(
             "model",
-            model=one.number,
+            model=one.name,
             name=type(inner).__name__.removeprefix("FSDP" if wrapper == "fully_shard" else ""),
             wrapper=wrapper,
             ranks=one.ranks,
@@ -87,7 +96,7 @@ class TrainingNotes:
         if one.trains <= _MAX_ROWS and rows:
             self.notes.write(
                 "rows",
-                model=one.number,
+                model=one.name,
                 step=one.trains,
                 sum=checksum(rows[0], 0, 1 << 14),
                 number=rows[0].numel(),
@@ -99,7 +108,7 @@ class TrainingNotes:
     def _note_norms(self, one: Model, step: int) -> None:
         stats = one.statistics()
         if stats:
-            self.notes.write("norms", model=one.number, step=step, stats=stats)
+            self.notes.write("norms", model=one.name, step=step, stats=stats)
 
     @never_raises
     def compare(self, one: Model, at: str) -> None:
@@ -110,7 +119,7 @@ class TrainingNotes:
             for parameter in parameters:
                 total = checksum(parameter, total)
             added = one.added()[:_MAX_NAMES]
-            self.notes.write("parameters", model=one.number, sum=total, steps=one.steps, at=at, added=added)
+            self.notes.write("parameters", model=one.name, sum=total, steps=one.steps, at=at, added=added)
 
     @never_raises
     def collective(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
@@ -148,7 +157,7 @@ class TrainingNotes:
         return [
             one
             for one in self.models
-            if given & one.parameters and not (isinstance(one, Wrapped) and one.module() is None)
+            if given & one.parameters.keys() and not (isinstance(one, Wrapped) and one.module() is None)
         ]
 
     @never_raises
@@ -161,9 +170,10 @@ class TrainingNotes:
         if not all(map(is_plain, parameters)) or self._of(optimizer):
             return
         ranks = self.reduced.ranks or list(range(dist.get_world_size()))
-        one = ByHand(len(self.models), ranks, parameters, self.norms)
+        at = users_line()
+        one = ByHand(self._named(f"stepped at {at} on {ranks}"), ranks, parameters, self.norms)
         self.models.append(one)
-        self.compare(one, users_line())
+        self.compare(one, at)
 
     @never_raises
     def stepped(self, optimizer: Any) -> None:
@@ -184,7 +194,7 @@ class TrainingNotes:
                 one.unsynced += 1
                 if one.unsynced == 1:
                     unused = one.unused()[:_MAX_NAMES]
-                    self.notes.write("unsynced", model=one.number, at=at, bypass=one.bypass, unused=unused)
+                    self.notes.write("unsynced", model=one.name, at=at, bypass=one.bypass, unused=unused)
             one.averaged = 0
             if is_checked(one.steps):
                 self.compare(one, at)
@@ -199,11 +209,11 @@ class TrainingNotes:
             if one.steps:
                 self.compare(one, "the end")
             if isinstance(one, Wrapped) and one.passes and not one.steps:
-                self.notes.write("unstepped", model=one.number, wrapper=one.wrapper)
+                self.notes.write("unstepped", model=one.name, wrapper=one.wrapper)
             if isinstance(one, ByHand):
                 self.notes.write(
                     "by hand",
-                    model=one.number,
+                    model=one.name,
                     ranks=one.ranks,
                     is_idle=one.is_idle,
                     is_local=one.is_local,
@@ -213,7 +223,7 @@ class TrainingNotes:
         return {
             "models": [
                 {
-                    "model": one.number,
+                    "model": one.name,
                     "forwards": one.forwards,
                     "backwards": one.passes,
                     "steps": one.steps,
