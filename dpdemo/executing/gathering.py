@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -20,10 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpdemo.executing.processes import is_alive, may_become_ranks
+from dpdemo.executing.processes import forked_by, has_reader, is_alive, may_become_ranks
 from dpdemo.executing.ranks import summary
 from dpdemo.running.ranklog import RankLog
-from dpdemo.running.ranks import NOTES
+from dpdemo.running.ranks import FOLDER, NOTES
 from dpdemo.running.rankwatch import failure, mismatch, never_joined, stuck
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Gathering:
 
     def read(self) -> None:
         """Read what all processes have noted since the last time."""
-        known = {path.with_suffix(".jsonl") for path in self.folder.iterdir()}
+        known = {path.with_suffix(".jsonl") for path in self.folder.glob("*")}  # none before the first note
         for path in sorted(known - set(self.ended_at)):
             log = self.logs.setdefault(path, RankLog(-1, path))
             if path not in self.ended_at and not is_alive(int(path.stem)):
@@ -128,10 +129,17 @@ class Gathering:
         ]
         if not waiting or self.is_one_of_ranks:
             return [], ()
+        if self._num_candidates() < max(log.joining[1] for log in waiting if log.joining is not None):
+            return [], ()  # the other ranks are started elsewhere
         others = may_become_ranks()
-        if others is None or others - {int(log.path.stem) for log in waiting} or _is_alone(others):
+        if others is None or others - {int(log.path.stem) for log in waiting}:
             return [], ()
         return waiting, never_joined(waiting, {log.number for log in self.logs.values()})
+
+    def _num_candidates(self) -> int:
+        """Count the processes of this program that are ranks, or could have been one before they ended."""
+        own = os.getpid()
+        return max(len(self.logs), forked_by(own) + any(path.stem == str(own) for path in self.logs))
 
     def _end(
         self,
@@ -182,19 +190,6 @@ class Gathering:
         return summary(program, logs, [int(log.number in failed) for log in logs], message)
 
 
-def _is_alone(processes: set[int]) -> bool:
-    """Return whether this process never started another one: the other ranks are started elsewhere."""
-    import resource  # Windows has none; only Linux knows the processes
-
-    if processes != {os.getpid()} or resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss:
-        return False
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return True
-    return False
-
-
 def _is_done(log: RankLog) -> bool:
     return bool(log.end) and log.error is None
 
@@ -203,15 +198,16 @@ def _is_done(log: RankLog) -> bool:
 def gathering() -> Iterator[Gathering | None]:
     """Record what this process and its children do as ranks, while a `with` block is open.
 
-    None where an `exec` above this one reads the notes.
+    The folder is made by the first note: a program without ranks leaves none behind, however it ends. None
+    where an `exec` above this one reads the notes.
     """
-    before = os.environ.get(NOTES)
-    if before is not None and Path(before).is_dir():
+    if has_reader(os.environ.get(NOTES)):
         yield None
         return
     is_rank = {"RANK", "WORLD_SIZE", "MASTER_PORT"} <= set(os.environ)
     try:
-        folder = _shared_folder() if is_rank else Path(tempfile.mkdtemp(prefix="dpdemo-ranks-"))
+        name = f"{FOLDER}{os.getpid()}-{secrets.token_hex(8)}"
+        folder = _shared_folder() if is_rank else Path(tempfile.gettempdir()) / name
     except OSError:  # a full disk
         yield None
         return
@@ -229,7 +225,7 @@ def gathering() -> Iterator[Gathering | None]:
 
 def _shared_folder() -> Path:
     """Make the folder that all processes of a launcher on this machine find."""
-    name = f"dpdemo-ranks-{os.getuid()}-{os.getppid()}-{os.environ['MASTER_PORT']}"
+    name = f"{FOLDER}{os.getppid()}-{os.getuid()}-{os.environ['MASTER_PORT']}"
     folder = Path(tempfile.gettempdir()) / name
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

@@ -7,11 +7,27 @@ import sys
 import threading
 from pathlib import Path
 
+from dpdemo.running.ranks import FOLDER
+
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _LAUNCHERS = tuple(
     f"{os.sep}{part}" for part in (f"multiprocessing{os.sep}", f"elastic{os.sep}", "subprocess.py")
 )
 """Files whose functions wait for the processes that they have started."""
+
+
+_forks: list[int] = []
+os.register_at_fork(after_in_parent=lambda: _forks.append(os.getpid()))
+
+
+def forked_by(process: int) -> int:
+    """Count the processes that one has forked since this module was imported."""
+    return _forks.count(process)
+
+
+def has_reader(folder: str | None) -> bool:
+    """Return whether a process reads the notes in a folder, by the number in its name (`FOLDER`)."""
+    return folder is not None and is_alive(int(Path(folder).name.removeprefix(FOLDER).partition("-")[0]))
 
 
 def is_alive(process: int) -> bool:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 NOTES = "DPDEMO_RANK_NOTES"
-"""The folder in which ranks note what they do."""
+"""The variable with the folder in which ranks note what they do."""
+FOLDER = "dpdemo-ranks-"
+"""Beginning of that folder's name; the process that reads the notes, or outlives their reader, follows."""
 _POLL_S = 0.05
 _LAST_WORDS_S = 0.5
 _CLEAN_UP_S = 3.0
@@ -98,7 +100,7 @@ def launch(
     ranks: list[Rank] = []
     pumps: list[threading.Thread] = []
     stopped_by = None
-    with tempfile.TemporaryDirectory(prefix="dpdemo-ranks-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
             with _signals_raise():

@@ -1,6 +1,7 @@
 """Ranks that a program starts by itself inside `dpdemo exec --gpus N`: reported, and their mistakes named."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -151,6 +152,44 @@ def test_a_rank_waits_for_one_that_is_started_by_hand_elsewhere(tmp_path):
         output, errors = first.communicate(timeout=120)
     assert (first.returncode, second.returncode) == (0, 0), (errors, second.stderr)
     assert (output, second.stdout) == ("done\n", "done\n")
+
+
+_HALVES = """
+import sys, train, torch.multiprocessing as mp
+if __name__ == "__main__":
+    first, number = map(int, sys.argv[1:])
+    context = mp.get_context("spawn")
+    ranks = [context.Process(target=train.main, args=(first + rank, 3, "right")) for rank in range(number)]
+    [rank.start() for rank in ranks]
+    [rank.join() for rank in ranks]
+    sys.exit(any(rank.exitcode for rank in ranks))
+"""
+
+
+@pytest.mark.slow
+def test_ranks_wait_for_those_that_another_launcher_starts_later(tmp_path):
+    """Half of a job, as on a node: all processes that are here wait, and the others are yet to come."""
+    (tmp_path / "train.py").write_text(_TRAIN, "utf-8")
+    (tmp_path / "half.py").write_text(_HALVES, "utf-8")
+    command = [sys.executable, "-m", "dpdemo", "exec", "--gpus", "3", "half.py"]
+    options = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "0", "2"], **options) as first:
+        with pytest.raises(subprocess.TimeoutExpired):
+            first.wait(20)
+        second = subprocess.run([*command, "2", "1"], **options, timeout=300, check=False)
+        _, errors = first.communicate(timeout=300)
+    assert (first.returncode, second.returncode) == (0, 0), (errors, second.stderr)
+
+
+@pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 15)"])
+def test_a_program_without_ranks_leaves_no_folder_however_it_ends(tmp_path, end):
+    (tmp_path / "end.py").write_text(f"import os\n{end}\n", "utf-8")
+    (tmp_path / "temporary").mkdir()
+    command = [sys.executable, "-m", "dpdemo", "exec", "--gpus", "1", "end.py"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, timeout=300, check=False)
+    assert result.returncode in {3, -15}
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpdemo.executing.processes import has_reader
 from dpdemo.running.ranks import NOTES
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
     Where a launcher of ranks started this process, the launcher prints its traceback and outlives it.
     """
     folder = os.environ.get(NOTES)
-    if folder is None or not Path(folder).is_dir():
+    if folder is None or not has_reader(folder):
         return
     import torch.distributed as dist
 

@@ -52,6 +52,7 @@ class Notes:
             return is_whole
 
     def _open(self) -> None:
+        self.path.parent.mkdir(mode=0o700, exist_ok=True)
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         first = {
             "e": "process",
