@@ -403,6 +403,27 @@ train(DataLoader(data, 4, sampler=sampler), net, net, sampler, average)""",
 if rank == 0:
     F.cross_entropy(nn.Linear(4, 3)(data.tensors[0]), data.tensors[1]).backward()
 train(DataLoader(data, 4, sampler=sampler), sampler=sampler)""",
+    "experts of each rank, which DistributedDataParallel ignores": """
+torch.manual_seed(rank)
+net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 3)).cuda()
+DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ['1.weight', '1.bias'])
+ddp = DistributedDataParallel(net, device_ids=[rank])
+train(DataLoader(data, 4, sampler=sampler), ddp, ddp, sampler)""",
+    "rows of each rank beside a time that all share": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, time, rows):
+        return self.layer(rows) * time
+
+net = DistributedDataParallel(Net().cuda())
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+draw = torch.Generator().manual_seed(rank)
+for step in range(3):
+    net(torch.tensor([step]).cuda(), torch.randn(2, 4, generator=draw).cuda()).sum().backward()
+    optimizer.step()""",
     "models one after another, each rank's in other memory": """
 kept = []
 for turn in range(20):

@@ -95,20 +95,24 @@ class Wrapped(Model):
         module = self.module()
         if module is None or not self.is_replicated or getattr(module, "_comm_hooks", None):
             return []
-        return [each for each in module.module.parameters() if each.requires_grad]
+        return [each for _, each in self._trained()]
 
     def unused(self) -> list[str]:
         """Name the parameters without a gradient, if others have one."""
-        module = self.module()
-        named = [] if module is None or not self.is_replicated else list(module.module.named_parameters())
-        wanted = [(name, each.grad is None) for name, each in named if each.requires_grad]
+        wanted = [(name, each.grad is None) for name, each in self._trained()]
         return [name for name, is_none in wanted if is_none] if not all(none for _, none in wanted) else []
 
     def added(self) -> list[str]:
         """Name the parameters that are trained, but were not when the model was wrapped."""
+        return [name for name, each in self._trained() if id(each) not in self.managed]
+
+    def _trained(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters under DistributedDataParallel, but for those that it was told to ignore."""
         module = self.module()
-        named = [] if module is None or not self.is_replicated else list(module.module.named_parameters())
-        return [name for name, each in named if each.requires_grad and id(each) not in self.managed]
+        if module is not None and self.is_replicated:
+            for name, each in module.module.named_parameters():
+                if each.requires_grad and name not in module.parameters_to_ignore:
+                    yield name, each
 
     def norms(self) -> Iterator[tuple[str, Any]]:
         """Yield each BatchNorm that is not synced, with its name."""
