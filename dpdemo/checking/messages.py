@@ -1,7 +1,7 @@
 """The errors that people paste into a search box: what each means, and what to do.
 
 The rules know the errors of DataParallel (errors.py); those of torch.distributed and CUDA are explained here.
-docs/errors.md is written from this table, and `dpdemo check --traceback` answers from it.
+`dpdemo check --traceback` answers from this table, and docs/errors.md is written from it.
 """
 
 import re
@@ -21,48 +21,6 @@ class Known(NamedTuple):
         found = re.search(self.pattern, text)
         return found[0] if found else ""
 
-
-OF_DATA_PARALLEL = (
-    (
-        "RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) but "
-        "found one of them on device: cpu"
-    ),
-    "AttributeError: 'DataParallel' object has no attribute 'fc'",
-    (
-        'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "fc.weight". '
-        'Unexpected key(s) in state_dict: "module.fc.weight".'
-    ),
-    "AssertionError: Invalid device id",
-    "ValueError: Attempted to use an uninitialized parameter",
-    "TypeError: Net.forward() missing 1 required positional argument: 'mask'",
-    "AssertionError: The number of modules 4 is not equal to the number of kwargs_tup 1",
-    "RuntimeError: chunk expects at least a 1-dimensional tensor",
-    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 32x8)",
-    "ValueError: Expected input batch_size (16) to match target batch_size (32).",
-    "RuntimeError: Expected hidden[0] size (2, 16, 8), got [2, 32, 8]",
-    "RuntimeError: 'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor",
-    (
-        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
-        "cuda:0 and cuda:1!"
-    ),
-    "StopIteration: Caught StopIteration in replica 0 on device 0.",
-    (
-        "RuntimeError: Output 0 of BroadcastBackward is a view and is being modified inplace. This view is "
-        "the output of a function that returns multiple views."
-    ),
-    "RuntimeError: you can only change requires_grad flags of leaf variables.",
-    (
-        "RuntimeError: Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-        "protocol at the moment."
-    ),
-    "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 8])",
-    "RuntimeError: grad can be implicitly created only for scalar outputs",
-    "RuntimeError: a Tensor with 4 elements cannot be converted to Scalar",
-    "AssertionError: Gather function not implemented for CPU tensors",
-    "RuntimeError: Input tensor at index 1 has invalid shape [8, 20], but expected [8, 24]",
-    "RuntimeError: Gather got an input of invalid size: got [8, 20], but expected [8, 24]",
-)
-"""Errors of DataParallel as PyTorch prints them, whose rules errors.py knows."""
 
 OF_OTHERS = (
     Known(

@@ -10,7 +10,7 @@ import torch
 
 from dpdemo.checking.doctor import diagnose
 from dpdemo.checking.errors import find
-from dpdemo.checking.messages import OF_DATA_PARALLEL, OF_OTHERS, find_known
+from dpdemo.checking.messages import OF_OTHERS, find_known
 from dpdemo.checking.registry import rule_of, rules
 from dpdemo.results.findings import FAMILIES
 
@@ -42,6 +42,49 @@ def test_every_rule_is_of_a_family():
     assert {known.code[:3] for known in rules()} == set(FAMILIES)
 
 
+OF_DATA_PARALLEL = (
+    (
+        "RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) but "
+        "found one of them on device: cpu"
+    ),
+    "AttributeError: 'DataParallel' object has no attribute 'fc'",
+    (
+        'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "fc.weight". '
+        'Unexpected key(s) in state_dict: "module.fc.weight".'
+    ),
+    "AssertionError: Invalid device id",
+    "ValueError: Attempted to use an uninitialized parameter",
+    "TypeError: Net.forward() missing 1 required positional argument: 'mask'",
+    "AssertionError: The number of modules 4 is not equal to the number of kwargs_tup 1",
+    "RuntimeError: chunk expects at least a 1-dimensional tensor",
+    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 32x8)",
+    "ValueError: Expected input batch_size (16) to match target batch_size (32).",
+    "RuntimeError: Expected hidden[0] size (2, 16, 8), got [2, 32, 8]",
+    "RuntimeError: 'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor",
+    (
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+        "cuda:0 and cuda:1!"
+    ),
+    "StopIteration: Caught StopIteration in replica 0 on device 0.",
+    (
+        "RuntimeError: Output 0 of BroadcastBackward is a view and is being modified inplace. This view is "
+        "the output of a function that returns multiple views."
+    ),
+    "RuntimeError: you can only change requires_grad flags of leaf variables.",
+    (
+        "RuntimeError: Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+        "protocol at the moment."
+    ),
+    "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 8])",
+    "RuntimeError: grad can be implicitly created only for scalar outputs",
+    "RuntimeError: a Tensor with 4 elements cannot be converted to Scalar",
+    "AssertionError: Gather function not implemented for CPU tensors",
+    "RuntimeError: Input tensor at index 1 has invalid shape [8, 20], but expected [8, 24]",
+    "RuntimeError: Gather got an input of invalid size: got [8, 20], but expected [8, 24]",
+)
+"""Errors of DataParallel as PyTorch prints them, whose rules errors.py knows."""
+
+
 def errors_page():
     """Each message with its meaning, as a heading that a search finds."""
     lines = [
@@ -57,24 +100,13 @@ def errors_page():
     for text in OF_DATA_PARALLEL:
         rule = rule_of(find(text, "", ""))
         why = " ".join(rule.section("Why").split())
-        lines += [f"### `{text}`", ""]
-        lines += [
-            f"{rule.title} {why[0].upper()}{why[1:]}",
-            "",
-            "```text",
-            rule.section("After"),
-            "```",
-            "",
-        ]
+        lines += [f"### `{text}`", "", f"{rule.title} {why[0].upper()}{why[1:]}", ""]
+        lines += ["```text", rule.section("After"), "```", ""]
         lines += [f"`dpdemo check model.py:Net` finds it ([{rule.code}](check.md)).", ""]
     lines += ["## torch.distributed and CUDA", ""]
     for one in OF_OTHERS:
-        lines += [
-            f"### `{one.text}`",
-            "",
-            f"{one.means[0].upper()}{one.means[1:]} What to do: {one.todo}",
-            "",
-        ]
+        meaning = f"{one.means[0].upper()}{one.means[1:]} What to do: {one.todo}"
+        lines += [f"### `{one.text}`", "", meaning, ""]
     return "\n".join(lines)
 
 
