@@ -12,8 +12,7 @@ from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Evidence, Probe, Scan
 from dpdemo.checking.observing.caches import caches_of
 from dpdemo.checking.observing.holders import core_of
-from dpdemo.checking.observing.hookprobes import kept_by_hooks
-from dpdemo.checking.observing.meanwhile import used_meanwhile
+from dpdemo.checking.observing.meanwhile import kept_by_hooks, used_meanwhile
 from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.precedence import findings_of
 from dpdemo.checking.recording.inside import ready_to_watch
@@ -119,8 +118,6 @@ def _gather_evidence(
     device_ids = tuple(wrapper.device_ids) if wrapper is not None else tuple(range(request.gpus))
     dim = wrapper.dim if wrapper is not None else request.dim
     batches = _batches_of(built, inputs, dim, request.rows)
-    guessed = batches.worked_out
-    assumed = (f"run with --input {guessed}, inferred from the first layer",) if guessed else ()
     if batches.size < 1:
         raise UsageError(
             f"expected a batch of 1 or more, got {batches.size} rows in the first input",
@@ -130,47 +127,51 @@ def _gather_evidence(
     gpus = _gpus_of(built.model)
     is_spread = wrapper is None and len(gpus) > 1
     found = scan(built.model, min(gpus, key=str) if is_spread else None)
-    evidence = Evidence(
-        request.gpus, found, (), tuple(built.events),
-        parameter_bytes=sum(p.numel() * p.element_size() for p in built.model.parameters() if not
-        is_lazy(p)),
-        assumed=(*assumed, *_wrapped_within(found.wrappers)),
-    )  # fmt: skip
+    assumed = []
+    if batches.worked_out:
+        assumed.append(f"run with --input {batches.worked_out}, inferred from the first layer")
+    if found.wrappers and "" not in found.wrappers:
+        assumed.append(
+            f"run as it is, for `{found.wrappers[0]}` is in DataParallel already; in another DataParallel "
+            "the whole model would fail (DP106)"
+        )
     knows_modes = may_differ(built.model)
     planned = plan(
         batches.size, len(device_ids), request.data_size, drop_last=request.drop_last, knows_modes=knows_modes
     )
+    evidence = Evidence(
+        request.gpus, found, (), tuple(built.events),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in built.model.parameters() if not
+        is_lazy(p)),
+        assumed=tuple(assumed),
+    )  # fmt: skip
     if found.can_be_copied and not is_spread:  # it is on several GPUs by itself, and runs on no one
         source = ModelSource(built.model, built.rebuild)
         runner = Runner(source, device_ids, dim, request.autocast, weights=request.shares)
         prober = Prober(runner, batches, handle)
         given = batches.arguments(planned[0].size)
         with ready_to_watch():
-            evidence = replace(evidence, scan=as_placed(found, runner))
-            if paths := left_behind(evidence.scan, runner, given):
-                evidence = _with_all_on_gpu(evidence, as_placed(found, runner), paths)
+            placed = as_placed(found, runner)
+            if paths := left_behind(placed, runner, given):
+                placed = as_placed(found, runner)
+                few = [f"`{path}`" for path in paths[:3]] + [f"{len(paths) - 3} more"] * (len(paths) > 3)
+                assumed.append(
+                    f"run with {', '.join(few)} on the first GPU: `.to()` and `.cuda()` leave it on the CPU, "
+                    "and then no call would run"
+                )
             probes, failed = probe_all(prober, planned, found.model, request.say, knows_modes=knows_modes)
             used = used_meanwhile(runner, probes[0].mode, given)
         evidence = replace(
             evidence,
+            scan=placed,
             probes=tuple(probes),
+            assumed=tuple(assumed),
             failed=tuple(failed),
             meanwhile=used,
             kept=kept_by_hooks(runner, probes[0].mode, given),
             caches=caches_of(built.model),
         )
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
-
-
-def _with_all_on_gpu(evidence: Evidence, moved: Scan, paths: Sequence[str]) -> Evidence:
-    """Say what was put on the first GPU for the check, and is held there."""
-    few = [f"`{path}`" for path in paths[:3]] + [f"{len(paths) - 3} more"] * (len(paths) > 3)
-    told = (
-        f"run with {', '.join(few)} on the first GPU: `.to()` and `.cuda()` leave it on the CPU, and then no "
-        "call would run"
-    )
-    found = replace(evidence.scan, held=moved.held)
-    return replace(evidence, scan=found, assumed=(*evidence.assumed, told))
 
 
 def _gpus_of(model: nn.Module) -> set[torch.device]:
@@ -183,15 +184,6 @@ def _gpus_of(model: nn.Module) -> set[torch.device]:
     }
     tensors = (one for one in (*model.parameters(), *model.buffers()) if id(one) not in wrapped)
     return {one.device for one in tensors if one.device.type == "cuda"}
-
-
-def _wrapped_within(wrappers: Sequence[str]) -> Iterator[str]:
-    """Say that a model was run as it is, where a part of it is in DataParallel and the whole is not."""
-    if wrappers and "" not in wrappers:
-        yield (
-            f"run as it is, for `{wrappers[0]}` is in DataParallel already; in another DataParallel the "
-            "whole model would fail (DP106)"
-        )
 
 
 def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int | None) -> Batches:

@@ -28,7 +28,7 @@ from dpdemo.checking.evidence import (
     first_line,
 )
 from dpdemo.checking.observing.caches import caches_of
-from dpdemo.checking.observing.hookprobes import changed, reaches_of
+from dpdemo.checking.observing.hooks import changed, reaches_of
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments
 from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.precedence import in_order

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.modules import module as module_internals
 
 from dpdemo.checking.evidence import Probe, Raised, first_line
+from dpdemo.checking.observing.hooks import is_users_hook
 from dpdemo.checking.observing.meanwhile import used_meanwhile
-from dpdemo.checking.observing.scan import is_users_hook
 from dpdemo.checking.observing.state import HOOKS
 from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.running import randomness

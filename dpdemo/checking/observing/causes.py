@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,46 +34,45 @@ def _unlike_dims(given: list[tuple[str, torch.Tensor]], rows: int) -> Iterator[t
     yield from (dims for dims in itertools.product(*choices) if len(set(dims)) > 1)
 
 
+@dataclass(frozen=True)
 class Causes:
     """Runs a call's batch again, on one GPU: with an argument whole, along another dimension, in float64."""
 
-    def __init__(self, runner: Runner, mode: str, draft: Draft, single: object) -> None:
-        self._runner = runner
-        self._mode = mode
-        self._draft = draft
-        self._single = single
-        self._tensors = {k: v for k, v in flatten(compare.opened(single)) if isinstance(v, torch.Tensor)}
+    runner: Runner
+    mode: str
+    draft: Draft
+    single: object
 
     def blamed(self) -> tuple[str, ...]:
         """Name tensors that must not be cut: with them whole, chunks have the results of one device."""
 
         def is_right(whole: Whole) -> bool:
-            results = self._runner.chunk_results(self._draft.delivered, self._mode, whole=whole)
-            return results is not None and self._is_single(results, self._draft.wrapper.dim)
+            results = self.runner.chunk_results(self.draft.delivered, self.mode, whole=whole)
+            return results is not None and self._is_single(results, self.draft.wrapper.dim)
 
         return self._fewest(is_right)
 
     def mixing(self) -> Place | None:
         """Find where forward mixes samples, by plain calls of the batch and of the first of its chunks."""
         calls = []
-        for given in ((self._draft.args, self._draft.kwargs), self._draft.delivered[0]):
-            model = self._runner.single_model(self._mode)
+        for given in ((self.draft.args, self.draft.kwargs), self.draft.delivered[0]):
+            model = self.runner.single_model(self.mode)
             with traced(model) as steps:
-                self._runner.called_aside(model, given)
+                self.runner.called_aside(model, given)
             calls.append(steps)
         whole, chunk = calls
-        return first_mixing(whole, chunk, code_of(self._runner.forward))
+        return first_mixing(whole, chunk, code_of(self.runner.forward))
 
     def needed_whole(self) -> tuple[str, ...]:
         """Name tensors without all of which a replica raises, and runs with them; () where there are none."""
-        raising = min(self._draft.failures, default=None)
-        if raising is None or raising >= len(self._draft.delivered):
+        raising = min(self.draft.failures, default=None)
+        if raising is None or raising >= len(self.draft.delivered):
             return ()
-        chunk = [self._draft.delivered[raising]]
-        if self._runner.chunk_results(chunk, self._mode) is not None:
+        chunk = [self.draft.delivered[raising]]
+        if self.runner.chunk_results(chunk, self.mode) is not None:
             return ()  # which is about the replica then, not about its chunk
         return self._fewest(
-            lambda whole: self._runner.chunk_results(chunk, self._mode, whole=whole) is not None
+            lambda whole: self.runner.chunk_results(chunk, self.mode, whole=whole) is not None
         )
 
     def _fewest(self, is_enough: Callable[[Whole], bool]) -> tuple[str, ...]:
@@ -86,17 +86,16 @@ class Causes:
 
     def _candidates(self) -> Iterator[tuple[str, torch.Tensor]]:
         """List the tensors that could be meant whole: all but the first with the rows of the batch."""
-        draft = self._draft
-        leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
-        tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
-        rows = self._rows([leaf for _, leaf in tensors])
+        tensors = self._arguments()
+        sizes = [leaf.size(0) for _, leaf in tensors]  # the rows that they were made for, or those of most
+        rows = self.draft.planned if self.draft.planned in sizes else likely_rows(sizes)
         batch = next((path for path, leaf in tensors if leaf.size(0) == rows), "")
         yield from ((path, leaf) for path, leaf in tensors if path != batch)
 
     def better_dim(self) -> int | None:
         """Find another dimension along which chunks have the results of one device, as of time-first RNNs."""
-        given = list(tensors_in((self._draft.args, self._draft.kwargs)))
-        now = self._draft.wrapper.dim
+        given = list(tensors_in((self.draft.args, self.draft.kwargs)))
+        now = self.draft.wrapper.dim
         if self._is_right_along(now, given):
             return None  # it is not for the dimension that something raises
         return next((dim for dim in (0, 1) if dim != now and self._is_right_along(dim, given)), None)
@@ -107,7 +106,7 @@ class Causes:
             return False
         if len({one.size(dim) for one in given}) > 1:
             return False
-        results = self._runner.chunk_results(self._cut([dim] * len(given), given[0].size(dim)), self._mode)
+        results = self.runner.chunk_results(self._cut([dim] * len(given), given[0].size(dim)), self.mode)
         return results is not None and self._is_single(results, dim)
 
     def batch_dims(self) -> tuple[tuple[str, int], ...]:
@@ -116,25 +115,24 @@ class Causes:
         So it is for an `x` of (time, batch, features) beside `lengths` of (batch,): no one dimension is right
         for both. Found by results that are those of one device once each is cut along its own.
         """
-        draft = self._draft
-        leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
-        given = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        given = self._arguments()
         rows = {size for _, leaf in given for size in leaf.shape[:2] if size > 1}
         ways = ((size, dims) for size in sorted(rows) for dims in _unlike_dims(given, size))
         for size, dims in itertools.islice(ways, _MAX_GROUPS):
-            results = self._runner.chunk_results(self._cut(dims, size), self._mode)
+            results = self.runner.chunk_results(self._cut(dims, size), self.mode)
             if results is not None and any(self._is_single(results, dim) for dim in (0, 1)):
                 return tuple((path, dim) for (path, _), dim in zip(given, dims, strict=True))
         return ()
 
-    def _rows(self, tensors: Sequence[torch.Tensor]) -> int:
-        """Count the batch: the rows that its arguments were made for, or else those of most tensors."""
-        sizes = [one.size(0) for one in tensors]
-        return self._draft.planned if self._draft.planned in sizes else likely_rows(sizes)
+    def _arguments(self) -> list[tuple[str, torch.Tensor]]:
+        """List the tensors among the arguments that have dimensions, with their paths."""
+        draft = self.draft
+        leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
+        return [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
 
     def _cut(self, dims: Sequence[int], rows: int) -> list[Arguments]:
         """Cut the call's tensors into chunks, each along its own dimension; those without one stay whole."""
-        sizes = list(split_batch(rows, len(self._draft.wrapper.device_ids)).sizes())
+        sizes = list(split_batch(rows, len(self.draft.wrapper.device_ids)).sizes())
         starts = [sum(sizes[:index]) for index in range(len(sizes))]
 
         def chunk(start: int, size: int) -> Arguments:
@@ -144,15 +142,15 @@ class Causes:
                 is_cut = isinstance(leaf, torch.Tensor) and leaf.dim()
                 return leaf.narrow(next(along), start, size) if is_cut else leaf
 
-            return rebuild(self._draft.args, part), rebuild(self._draft.kwargs, part)
+            return rebuild(self.draft.args, part), rebuild(self.draft.kwargs, part)
 
         return [chunk(*pair) for pair in zip(starts, sizes, strict=True)]
 
     def is_rounding(self, path: str, gap: float) -> bool:
         """Return whether the chunks' results are those of one device in double precision."""
-        draft, double = self._draft, torch.float64
-        single = self._runner.alone_on(self._mode, (draft.args, draft.kwargs), double)
-        results = self._runner.chunk_results(draft.delivered, self._mode, dtype=double)
+        draft, double = self.draft, torch.float64
+        single = self.runner.alone_on(self.mode, (draft.args, draft.kwargs), double)
+        results = self.runner.chunk_results(draft.delivered, self.mode, dtype=double)
         if single is None or results is None:
             return False
         joined = compare.joined(results, draft.wrapper.dim)
@@ -166,7 +164,7 @@ class Causes:
 
     def _is_single(self, results: list[object], dim: int) -> bool:
         joined = compare.joined(results, dim)
-        return bool(joined) and bool(compare.first_difference(self._tensors, joined)[0])
+        return bool(joined) and bool(compare.first_difference(compare.tensors_of(self.single), joined)[0])
 
 
 def are_gradients_rounding(runner: Runner, mode: str, given: Arguments) -> bool:

@@ -88,8 +88,8 @@ class Changed:
             return ()
         found = state.changes(
             state.buffers_in(single.after),
-            state.buffers_of(single.model),
-            state.buffers_of(core_of(parallel.model)),
+            state.snapshot(single.model, "buffer"),
+            state.snapshot(core_of(parallel.model), "buffer"),
             state.buffers_in(parallel.after),
         )
         return tuple(replace(one, is_of_backward=True) for one in found)

@@ -47,19 +47,31 @@ def floats(value: object) -> dict[str, torch.Tensor]:
 
 def first_difference(one: object, other: object) -> tuple[bool | None, str | None, float]:
     """Compare two results: equal or not (None: not of one shape), what differs first, and by how much."""
-    left, right = dict(flatten(opened(one))), dict(flatten(opened(other)))
-    for path in (*left, *right):
-        if path not in left or path not in right:
+    left, right = opened(one), opened(other)
+    paths = [dict(flatten(side)) for side in (left, right)]
+    for path in (*paths[0], *paths[1]):
+        if path not in paths[0] or path not in paths[1]:
             return None, path, 0.0
-    for path, leaf in left.items():
-        twin = right[path]
-        if not isinstance(leaf, torch.Tensor) or not isinstance(twin, torch.Tensor):
-            continue
+    for path, leaf, twin in _pairs(left, right):
         if leaf.shape != twin.shape:
             return None, path, 0.0
         if not same_numbers(leaf, twin):
             return False, path, _gap(leaf, twin)
     return True, None, 0.0
+
+
+def _pairs(one: object, other: object) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """List the tensors that stand at the same place of two results."""
+    twins = dict(flatten(other))
+    for path, leaf in flatten(one):
+        twin = twins.get(path)
+        if isinstance(leaf, torch.Tensor) and isinstance(twin, torch.Tensor):
+            yield path, leaf, twin
+
+
+def tensors_of(value: object) -> dict[str, torch.Tensor]:
+    """List the tensors of a result, those too that gather joins and scatter does not open."""
+    return {path: leaf for path, leaf in flatten(opened(value)) if isinstance(leaf, torch.Tensor)}
 
 
 def opened(value: object) -> object:
@@ -106,10 +118,11 @@ def joined(outputs: list[object], dim: int) -> Any:
     for path, first in columns[0].items():
         if not isinstance(first, torch.Tensor):
             continue
-        parts = [column.get(path) for column in columns]
         try:
-            result[path] = _joined([part.detach().cpu() for part in parts], dim)  # type: ignore[union-attr]
-        except (AttributeError, RuntimeError, IndexError):
+            parts = [column[path].detach().cpu() for column in columns]
+            are_numbers = dim == 0 and all(part.dim() == 0 for part in parts)  # which become a vector
+            result[path] = torch.stack(parts) if are_numbers else torch.cat(parts, dim)
+        except (KeyError, AttributeError, RuntimeError, IndexError):
             return None
     return result
 
@@ -121,14 +134,13 @@ def reordered(single: object, outputs: list[object]) -> tuple[tuple[str, int], .
         Their paths, each with the T of its (T * B, ...) rows; () where any result is not explained by that.
 
     """
-    columns = [dict(flatten(opened(output))) for output in outputs]
+    columns = [tensors_of(output) for output in outputs]
     found = []
-    for path, leaf in flatten(opened(single)):
-        parts = [column.get(path) for column in columns]
-        if not isinstance(leaf, torch.Tensor):
-            continue
-        tensors = [part.detach().cpu() for part in parts if isinstance(part, torch.Tensor) and part.dim()]
-        if len(tensors) != len(parts) or not leaf.dim() or sum(map(len, tensors)) != len(leaf):
+    for path, leaf in tensors_of(single).items():
+        tensors = [column[path].detach().cpu() for column in columns if path in column]
+        if len(tensors) != len(columns) or not all(one.dim() for one in (leaf, *tensors)):
+            return ()
+        if sum(map(len, tensors)) != len(leaf):
             return ()
         whole = leaf.detach().cpu()
         if same_numbers(whole, torch.cat(tensors)):
@@ -147,13 +159,6 @@ def _steps_first(parts: list[torch.Tensor], length: int) -> torch.Tensor:
     """Join the rows of (length * B, ...) chunks as one device orders them: all samples of a step together."""
     apart = [part.reshape(length, len(part) // length, *part.shape[1:]) for part in parts]
     return torch.cat(apart, 1).flatten(0, 1)
-
-
-def _joined(parts: list[torch.Tensor], dim: int) -> torch.Tensor:
-    """Join as gather does: numbers without dimensions become a vector."""
-    return (
-        torch.stack(parts) if dim == 0 and all(part.dim() == 0 for part in parts) else torch.cat(parts, dim)
-    )
 
 
 def weights_for(path: str, like: torch.Tensor) -> torch.Tensor:
@@ -180,11 +185,12 @@ def backward(value: object, only: str | None = None, weights: list[float] | None
 
 def scalar_path(single: object, parallel: object) -> str | None:
     """Find a single number of the one-device result that became a vector: a loss taken in each replica."""
-    many = floats(parallel)
-    for path, leaf in floats(single).items():
-        if leaf.numel() == 1 and path in many and many[path].numel() > 1:
-            return path
-    return None
+    became_vectors = (
+        path
+        for path, leaf, parts in _pairs(single, parallel)
+        if leaf.numel() == 1 < parts.numel() and leaf.requires_grad and parts.requires_grad
+    )
+    return next(became_vectors, None)
 
 
 def reduced_numbers(single: object, parallel: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -194,13 +200,9 @@ def reduced_numbers(single: object, parallel: object) -> tuple[tuple[str, ...], 
         Those that are the sums of these, and those with a fraction that are neither sums nor means.
 
     """
-    many = dict(flatten(parallel))
     sums, neither = [], []
-    for path, leaf in flatten(single):
-        parts = many.get(path)
-        if not isinstance(leaf, torch.Tensor) or not isinstance(parts, torch.Tensor):
-            continue
-        if leaf.numel() == 1 and parts.numel() > 1:
+    for path, leaf, parts in _pairs(single, parallel):
+        if leaf.numel() == 1 < parts.numel():
             is_sum = _is_number(leaf, parts.sum())
             sums += [path] * (is_sum and bool(parts.any()))  # of nothing but zeros the sum is the mean too
             is_known = is_sum or not leaf.is_floating_point() or _is_number(leaf, parts.mean())
@@ -230,11 +232,10 @@ def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = 
     """Compare the parameters' gradients of two models that are alike."""
     names = _shared_names(single, parallel)
     alone, split = _gradients(single, names), _gradients(parallel, names)
-    pairs = list(zip(alone, split, strict=True))
     with unseen([*alone, *split]):
-        size = sum(_dot(one, one) for one, _ in pairs)
-        difference = sum(_dot(gap, gap) for gap in (other - one for one, other in pairs))
-        others_size = sum(_dot(other, other) for _, other in pairs)
+        size, others_size = _inner(alone, alone), _inner(split, split)
+        gaps = (other - one for one, other in zip(alone, split, strict=True))
+        difference = sum(float((gap * gap).sum()) for gap in gaps)
     loose = _OF_GRADIENTS * whole_model_tolerance("bfloat16" if coarse else "float32").relative
     return Gradients(
         equal=math.sqrt(difference) <= loose * math.sqrt(size) + 1e-6 if math.isfinite(difference) else False,
@@ -277,11 +278,7 @@ def loss_gradients(single: nn.Module, parallel: nn.Module, result: object, path:
 
 
 def _inner(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
-    return sum(_dot(left, right) for left, right in zip(one, other, strict=True))
-
-
-def _dot(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one * other).sum())
+    return sum(float((left * right).sum()) for left, right in zip(one, other, strict=True))
 
 
 def _shared_names(single: nn.Module, parallel: nn.Module) -> list[str]:

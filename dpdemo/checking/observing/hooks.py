@@ -10,7 +10,10 @@ from typing import Any
 
 from torch import nn
 
+from dpdemo.checking.evidence import Kept
 from dpdemo.checking.observing.holders import is_users_class, values_around, walk
+from dpdemo.checking.observing.state import HOOKS
+from dpdemo.checking.source import code_of
 from dpdemo.models.frames import is_users
 
 
@@ -25,6 +28,16 @@ def name_of(hook: object) -> str:
     """Name the function that a hook calls, or the class of an object that is one."""
     function = unwrapped(hook)
     return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def users_hooks(module: nn.Module) -> list[object]:
+    """List the hooks of a module that are neither PyTorch's own, as of weight norm, nor ours."""
+    return [hook for name in HOOKS for hook in getattr(module, name, {}).values() if is_users_hook(hook)]
+
+
+def is_users_hook(hook: object) -> bool:
+    """Return whether a hook is of the user's code."""
+    return code_of(unwrapped(hook)) is not None
 
 
 class Reach:
@@ -58,6 +71,31 @@ class Reach:
 
 
 _CONTAINERS = (dict, list, tuple, set, deque)
+
+
+Reaches = dict[tuple[str, str], Reach]
+"""By module and function, what each hook can write to."""
+
+
+def reaches_of(model: nn.Module, *, looks_within: bool = False) -> Reaches:
+    """Look at what each hook of the user's can write to, before a call.
+
+    With `looks_within` also just after its module has run: forward may take away what a hook keeps.
+    """
+    found: Reaches = {}
+    for path, module in model.named_modules():
+        for hook in users_hooks(module):
+            reach = found[path or type(module).__name__, name_of(hook)] = Reach(hook)
+            if looks_within:
+                module.register_forward_hook(lambda *_, reach=reach: reach.look())
+    return found
+
+
+def changed(reaches: Reaches) -> tuple[Kept, ...]:
+    """List the hooks that have kept something of a call that is over."""
+    for reach in reaches.values():
+        reach.look()
+    return tuple(Kept(*key, reach.names) for key, reach in reaches.items() if reach.changed)
 
 
 def _reached(hook: object) -> Iterator[tuple[str, object]]:

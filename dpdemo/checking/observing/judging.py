@@ -1,7 +1,7 @@
 """Turning two runs of a batch, on one GPU and under DataParallel, into the evidence of a `Probe`."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -23,35 +23,35 @@ from dpdemo.models.failure import users_code
 from dpdemo.watching.tree import flatten, rebuild
 
 
+@dataclass
 class Judge:
     """Turns two runs of a batch into a `Probe`."""
 
-    def __init__(
-        self, runner: Runner, planned: Planned, single: Ran, parallel: Ran, drafts: list[Draft]
-    ) -> None:
-        self.runner = runner
-        self.planned = planned
-        self.single = single
-        self.parallel = parallel
-        self.drafts = drafts
-        self.is_whole = isinstance(parallel.model, nn.DataParallel)
-        self.draft = drafts[0] if drafts and self.is_whole else None
-        if self.draft is not None:
-            self.draft.planned = planned.size
-        self.rehearsal: Raised | None = None
-        self.chunks: list[object] | None = None
-        self.comparison = Comparison()
-        self.compares_gradients = True
+    runner: Runner
+    planned: Planned
+    single: Ran
+    parallel: Ran
+    drafts: list[Draft]
+    compares_gradients: bool = True
+    draft: Draft | None = None
+    """The call that the probe is about, where the whole model is in DataParallel."""
+    rehearsal: Raised | None = None
+    chunks: list[object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.drafts and isinstance(self.parallel.model, nn.DataParallel):
+            self.draft = self.drafts[0]
+            self.draft.planned = self.planned.size
 
     def judge(self, peaks: tuple[int, ...]) -> Probe:
         """Compare the two runs."""
         planned, single, parallel = self.planned, self.single, self.parallel
         if self.draft is not None and self.draft.failures:
-            self._rehearse_gather()
-        comparison = self.comparison = self._compare()
+            self._rehearse_gather(self.draft)
+        comparison = self._compare()
         went_backward = comparison.gradients_equal is not None or comparison.loss is not None
         changed = Changed(self.runner, planned, single, parallel, self.draft)
-        changes = changed.all(agrees=self._agrees(), went_backward=went_backward)
+        changes = changed.all(agrees=self._agrees(comparison), went_backward=went_backward)
         error = parallel.error
         if error is not None and self.drafts and self.drafts[0].error is not None:
             error = self.drafts[0].error
@@ -80,10 +80,8 @@ class Judge:
     def _norms_batches(self) -> bool:
         return any(isinstance(one, _BatchNorm) for one in self.single.model.modules())
 
-    def _rehearse_gather(self) -> None:
+    def _rehearse_gather(self, draft: Draft) -> None:
         """Find out what gather would have said, had the replicas not failed: with their chunks' results."""
-        draft = self.draft
-        assert draft is not None  # noqa: S101 - asked by `judge`
         self.chunks = self.runner.chunk_results(draft.delivered, self.planned.mode)
         if self.chunks is None or len(self.chunks) < 2:
             return
@@ -116,130 +114,106 @@ class Judge:
             if path in ran.after
         )
 
-    def _agrees(self) -> bool:
+    def _agrees(self, comparison: Comparison) -> bool:
         """Return whether replicas gave what the model gives for their chunks, and the gradients are right."""
-        comparison = self.comparison
         if comparison.values_equal is True:
             return comparison.gradients_equal is not False
         return comparison.equals_chunkwise is True or self.single.used_random
 
     def _compare(self) -> Comparison:
-        single, draft = self.single, self.draft
-        if single.result is None:
+        if self.single.result is None:
             return Comparison()
-        if draft is not None and draft.failures and not self._crosses_devices():
-            causes = self._causes(draft)
-            dim = causes.better_dim()
-            dims = causes.batch_dims() if dim is None else ()
-            needed = () if dims else causes.needed_whole()
-            return replace(self._compare_results(), needed_whole=needed, better_dim=dim, batch_dims=dims)
-        return self._compare_results()
+        draft, alone = self.draft, self.single.result[0]
+        failures = draft.failures.values() if draft is not None else ()
+        if draft is None or all(is_of_devices(error.message) for error in failures):
+            return self._compare_results(alone)
+        causes = Causes(self.runner, self.planned.mode, draft, alone)
+        dim = causes.better_dim()
+        dims = causes.batch_dims() if dim is None else ()
+        needed = () if dims else causes.needed_whole()
+        return replace(self._compare_results(alone), needed_whole=needed, better_dim=dim, batch_dims=dims)
 
-    def _crosses_devices(self) -> bool:
-        assert self.draft is not None  # noqa: S101 - asked by `_compare`
-        return all(is_of_devices(error.message) for error in self.draft.failures.values())
-
-    def _causes(self, draft: Draft) -> Causes:
-        assert self.single.result is not None  # noqa: S101 - asked by `_compare`
-        return Causes(self.runner, self.planned.mode, draft, self.single.result[0])
-
-    def _compare_results(self) -> Comparison:
-        single, draft = self.single, self.draft
-        gathered = self.parallel.result
+    def _compare_results(self, alone: object) -> Comparison:
+        draft, gathered = self.draft, self.parallel.result
         if draft is not None and draft.gathered is not None:
             gathered = (means_of_parts(draft.gathered[0]),)
-        if single.result is None or gathered is None:
+        if gathered is None:
             return Comparison()
-        objects = compare.joined_objects(single.result[0], gathered[0])
-        if single.used_random:
-            alone = Comparison(joined=objects)
-            return self._compare_gradients(alone) if self._is_loss() else alone
-        equal, path, gap = compare.first_difference(single.result[0], gathered[0])
-        summed, mixing = compare.reduced_numbers(single.result[0], gathered[0])
-        comparison = Comparison(
-            values_equal=equal,
-            differing=path,
-            largest_difference=gap,
-            summed=summed,
-            of_the_batch=mixing,
-            joined=objects,
-        )
+        objects = compare.joined_objects(alone, gathered[0])
+        if self.single.used_random:
+            return self._compare_gradients(alone, Comparison(joined=objects))
+        equal, path, gap = compare.first_difference(alone, gathered[0])
         if equal is not True and draft is not None and _is_padded(draft):
             return Comparison(joined=objects)
+        summed, neither = compare.reduced_numbers(alone, gathered[0])
+        comparison = Comparison(
+            equal, path, largest_difference=gap, summed=summed, of_the_batch=neither, joined=objects
+        )
         if equal is not True and draft is not None and draft.delivered:
-            comparison = self._explain(draft, gathered[0], comparison)
-        return self._compare_gradients(comparison)
+            comparison = self._explain(draft, alone, gathered[0], comparison)
+        return self._compare_gradients(alone, comparison)
 
     def _explain(  # noqa: PLR0911 - a cause each
-        self, draft: Draft, gathered: object, comparison: Comparison
+        self, draft: Draft, alone: object, gathered: object, comparison: Comparison
     ) -> Comparison:
         """Tell samples that see each other from replicas that are not the model."""
         dim = draft.wrapper.dim
         chunks = self.chunks or self.runner.chunk_results(draft.delivered, self.planned.mode)
-        if chunks is None or self.single.result is None:
+        if chunks is None:
             return comparison
         joined = compare.joined(chunks, dim)
         if joined is None:
             return comparison
-        opened = compare.opened(gathered)
-        tensors = {path: leaf for path, leaf in flatten(opened) if isinstance(leaf, torch.Tensor)}
-        equal, _, _ = compare.first_difference(joined, tensors)
+        equal, _, _ = compare.first_difference(joined, compare.tensors_of(gathered))
         comparison = replace(comparison, equals_chunkwise=equal)
-        if not equal or compare.scalar_path(self.single.result[0], gathered) is not None:
+        if not equal or compare.scalar_path(alone, gathered) is not None:
             return comparison
         if self.planned.mode == "train" and self._norms_batches:
             return comparison  # that is BatchNorm's doing
-        causes = self._causes(draft)
+        causes = Causes(self.runner, self.planned.mode, draft, alone)
         if comparison.values_equal is False:
             if causes.is_rounding(comparison.differing or "", comparison.largest_difference):
                 return replace(comparison, values_equal=True, differing=None)
-            order = compare.reordered(self.single.result[0], chunks) if dim == 0 else ()
+            order = compare.reordered(alone, chunks) if dim == 0 else ()
             comparison = replace(comparison, reordered=order, blamed=() if order else causes.blamed())
         if comparison.blamed or comparison.reordered:
             return comparison
         better = causes.better_dim()
         dims = causes.batch_dims() if better is None else ()
-        is_mixed = better is None and not dims and dim == 0
-        return replace(
-            comparison,
-            better_dim=better,
-            batch_dims=dims,
-            mixing=causes.mixing() if is_mixed else None,
-        )
+        mixing = causes.mixing() if better is None and not dims and dim == 0 else None
+        return replace(comparison, better_dim=better, batch_dims=dims, mixing=mixing)
 
-    def _is_loss(self) -> bool:
-        single, parallel = self.single.result, self.parallel.result
-        return bool(single and parallel and compare.scalar_path(single[0], parallel[0]) is not None)
-
-    def _compare_gradients(self, comparison: Comparison) -> Comparison:
-        single, parallel = self.single, self.parallel
-        if single.result is None or parallel.result is None:
+    def _compare_gradients(self, alone: object, comparison: Comparison) -> Comparison:
+        single, parallel, draft = self.single, self.parallel, self.draft
+        if parallel.result is None:
             return comparison
-        path = compare.scalar_path(single.result[0], parallel.result[0])
+        split = parallel.result[0]
+        path = compare.scalar_path(alone, split)
         if not self.compares_gradients and (path is None or self.planned.mode != "train"):
             return comparison  # of a loss they depend on how large the chunks are
         if path is None and comparison.values_equal is not True:
             return comparison
-        error = _go_backward(single.result[0], path) or _go_backward(parallel.result[0], path)
+        error = _go_backward(alone, path) or _go_backward(split, path)
         if error is not None:
             return self._with_blame(comparison, error, path)
         core = core_of(parallel.model)
-        gradients = compare.compare_gradients(single.model, core, coarse=compare.is_coarse(single.result[0]))
+        gradients = compare.compare_gradients(single.model, core, coarse=compare.is_coarse(alone))
         if path is None:
             is_normed = self.planned.mode == "train" and self._norms_batches  # theirs are of chunks anyway
             is_known = gradients.equal or (gradients.single_finite and not is_normed)  # NaN says nothing
             is_equal = gradients.equal or self._are_rounding(gradients)
             return replace(comparison, gradients_equal=is_equal if is_known else None)
         is_known = gradients.finite and gradients.single_finite and not single.used_random
-        loss = compare.loss_gradients(single.model, core, parallel.result[0], path) if is_known else None
+        loss = compare.loss_gradients(single.model, core, split, path) if is_known else None
         is_unequal = loss is not None and loss.error(loss.mean) > UNEQUAL
-        if is_unequal and self.draft is not None and self.draft.delivered and self.draft.wrapper.dim == 0:
-            comparison = replace(comparison, mixing=self._causes(self.draft).mixing())
+        if is_unequal and draft is not None and draft.delivered and draft.wrapper.dim == 0:
+            causes = Causes(self.runner, self.planned.mode, draft, alone)
+            comparison = replace(comparison, mixing=causes.mixing())
         return replace(
             comparison,
             gradients_equal=gradients.equal,
-            loss_not_finite=not (gradients.finite and _is_finite(parallel.result[0], path)),
-            single_finite=gradients.single_finite and _is_finite(single.result[0], path),
+            loss_not_finite=not (gradients.finite and _is_finite(split, path)),
+            single_finite=gradients.single_finite and _is_finite(alone, path),
             loss=loss,
             loss_path=path,
         )

@@ -27,18 +27,19 @@ def argument_names(forward: Callable[..., object], num_positional: int) -> list[
     if isinstance(forward, MethodType) and type(forward.__func__) is FunctionType:
         names = _methods.get(forward.__func__)
         if names is None:
-            names = _methods[forward.__func__] = _positional(forward)
+            names = _methods[forward.__func__] = [one.name for one in positional(forward)]
     else:
-        names = _positional(forward)
+        names = [one.name for one in positional(forward)]
     return [names[i] if i < len(names) else f"argument {i + 1}" for i in range(num_positional)]
 
 
-def _positional(forward: Callable[..., object]) -> list[str]:
+def positional(forward: Callable[..., object]) -> list[inspect.Parameter]:
+    """List the parameters that can be given by position."""
     try:
         known = list(inspect.signature(forward).parameters.values())
     except (TypeError, ValueError):
         return []
-    return [one.name for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    return [one for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 
 
 def named(forward: Callable[..., object], args: Any, kwargs: Any) -> list[tuple[str, object]]:

@@ -1,20 +1,16 @@
-"""What a forward fills with tensors and leaves as it was: replicas meet there, and nothing shows it after.
+"""What forward and hooks keep meanwhile: seen by calls aside, a plain one and one under DataParallel.
 
 A stack that an encoder fills and a decoder empties, or an object that a mask is put on and taken off again,
-is one and the same for all replicas. It is looked at before each line of a forward, and each time that a
-module begins or ends.
+is one and the same for all replicas, and nothing shows it after. It is looked at before each line of a
+forward, and each time that a module begins or ends.
 """
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
-
 import torch
-from torch import nn
 
-from dpdemo.checking.observing.holders import names_a_gpu, walk
+from dpdemo.checking.evidence import Kept
+from dpdemo.checking.observing.holders import core_of, names_a_gpu, walk
+from dpdemo.checking.observing.hooks import changed, reaches_of, users_hooks
+from dpdemo.checking.observing.mixing import tracing
 from dpdemo.checking.observing.state import changeable_parts
 from dpdemo.checking.running.runs import Runner
 from dpdemo.checking.source import code_of
@@ -46,7 +42,8 @@ def used_meanwhile(runner: Runner, mode: str, given: Arguments) -> tuple[tuple[s
     for module in model.modules():
         module.register_forward_pre_hook(look)
         module.register_forward_hook(look)
-    with _at_each_line(model, look):
+    codes = {code for module in model.modules() if (code := code_of(module.forward)) is not None}
+    with tracing(codes, lambda _frame, event, _value: look() if event == "line" else None):
         if runner.called_aside(model, given) is None:
             return ()
     return tuple(
@@ -56,26 +53,21 @@ def used_meanwhile(runner: Runner, mode: str, given: Arguments) -> tuple[tuple[s
     )
 
 
-@contextlib.contextmanager
-def _at_each_line(model: nn.Module, look: Callable[[], None]) -> Iterator[None]:
-    """Look before each line of users' forwards, for a `with` block; not in a thread that is traced."""
-    codes = {code_of(module.forward) for module in model.modules()} - {None}
-
-    def within(_frame: FrameType, event: str, _value: object) -> Any:
-        if event == "line":
-            look()
-        return within
-
-    if sys.gettrace() is not None or not codes:
-        yield
-        return
-    sys.settrace(lambda frame, _event, _value: within if frame.f_code in codes else None)
-    try:
-        yield
-    finally:
-        sys.settrace(None)
-
-
 def _tensors(value: object) -> set[int]:
     """List the tensors that a value holds, by their identity."""
     return {id(part.value) for part in walk(value) if isinstance(part.value, torch.Tensor)}
+
+
+def kept_by_hooks(runner: Runner, mode: str, given: Arguments) -> tuple[Kept, ...]:
+    """List the hooks that keep something, but for an entry of each GPU's own in a dict."""
+    if not any(map(users_hooks, runner.source.prototype.modules())):
+        return ()
+    seen = []
+    for model in (runner.single_model(mode), runner.parallel_model(mode)):
+        reaches = reaches_of(core_of(model), looks_within=True)  # after the other call: copies may share it
+        runner.called_aside(model, given)
+        seen.append((changed(reaches), {key: reach.new_entries for key, reach in reaches.items()}))
+    (kept, alone), (_, split) = seen
+    each = len(runner.device_ids)
+    by_gpu = {key for key, number in alone.items() if number is not None and split.get(key) == each * number}
+    return tuple(one for one in kept if (one.path, one.function) not in by_gpu)

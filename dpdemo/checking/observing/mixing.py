@@ -7,7 +7,7 @@ value is, in the batch's call, the chunk's own with more rows: until the first s
 import contextlib
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -33,29 +33,40 @@ class _Step(NamedTuple):
 
 
 @contextlib.contextmanager
-def traced(model: nn.Module) -> Iterator[list[_Step]]:
-    """List the lines of its forward that a plain call of a model goes through, for a `with` block.
+def tracing(codes: set[CodeType], look: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
+    """Look at each step of the functions with these codes, for a `with` block.
 
-    It stays empty in a thread that is traced already.
+    Not in a thread that is traced already.
     """
+
+    def within(frame: FrameType, event: str, value: object) -> Any:
+        look(frame, event, value)
+        return within
+
+    if sys.gettrace() is not None or not codes:
+        yield
+        return
+    sys.settrace(lambda frame, _event, _value: within if frame.f_code in codes else None)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+@contextlib.contextmanager
+def traced(model: nn.Module) -> Iterator[list[_Step]]:
+    """List the lines of its forward that a plain call of a model goes through, for a `with` block."""
     code = code_of(model.forward)
     steps: list[_Step] = []
 
-    def within(frame: FrameType, event: str, value: object) -> Any:
+    def note(frame: FrameType, event: str, value: object) -> None:
         if event in {"line", "return"} and len(steps) < _MOST_STEPS:
             end = {"return": value} if event == "return" else {}
             names = {**frame.f_locals, **end}
             steps.append(_Step(frame.f_lineno, names, _versions(names)))
-        return within
 
-    if code is None or sys.gettrace() is not None:
+    with tracing(set() if code is None else {code}, note):
         yield steps
-        return
-    sys.settrace(lambda frame, _event, _value: within if frame.f_code is code else None)
-    try:
-        yield steps
-    finally:
-        sys.settrace(None)
 
 
 def _versions(value: object) -> dict[int, int]:

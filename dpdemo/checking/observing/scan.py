@@ -1,6 +1,5 @@
 """Reading what a model is made of, without running it."""
 
-import inspect
 import itertools
 import re
 import types
@@ -15,11 +14,10 @@ from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.evidence import Held, Norm, Scan
 from dpdemo.checking.observing.holders import Part, core_of, held_by, keys_of, lets_wait, walk
-from dpdemo.checking.observing.hooks import functions_of, name_of, unwrapped, values_named_by
-from dpdemo.checking.observing.leaves import argument_names
-from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
+from dpdemo.checking.observing.hooks import functions_of, name_of, unwrapped, users_hooks, values_named_by
+from dpdemo.checking.observing.leaves import argument_names, positional
+from dpdemo.checking.observing.state import INTERNAL, changeable_parts, is_pytorchs
 from dpdemo.checking.source import (
-    code_of,
     place_of_attribute,
     place_of_function,
     place_of_part,
@@ -75,7 +73,7 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         ),
         parameters=tuple(name for name, _ in core.named_parameters()),
         inputs=tuple(argument_names(core.forward, 8)),
-        required=tuple(_required(core)),
+        required=tuple(one.name for one in positional(core.forward) if one.default is one.empty),
         together=tuple(_held_together(core)),
         meetings=tuple(_meetings(core)),
     )
@@ -110,16 +108,6 @@ def _channels_last(core: nn.Module) -> str:
 def _made_at(core: nn.Module, path: str) -> Place | None:
     """Find the line of the user's that makes the module at a path, or the one around it."""
     return place_of_part(path, lambda owner: type(core.get_submodule(owner)))
-
-
-def _required(core: nn.Module) -> Iterator[str]:
-    """Name the arguments without which forward cannot be called."""
-    try:
-        known = inspect.signature(core.forward).parameters.values()
-    except (TypeError, ValueError):
-        return
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    yield from (one.name for one in known if one.kind in plain and one.default is one.empty)
 
 
 def _held_together(model: nn.Module) -> Iterator[tuple[str, ...]]:
@@ -294,16 +282,6 @@ def _callable_name(value: object) -> str:
     if isinstance(value, types.MethodType):
         return f"the bound method {value.__name__}"
     return "a lambda" if getattr(value, "__name__", "") == "<lambda>" else "a function"
-
-
-def users_hooks(module: nn.Module) -> list[object]:
-    """List the hooks of a module that are neither PyTorch's own, as of weight norm, nor ours."""
-    return [hook for name in HOOKS for hook in getattr(module, name, {}).values() if is_users_hook(hook)]
-
-
-def is_users_hook(hook: object) -> bool:
-    """Return whether a hook is of the user's code."""
-    return code_of(unwrapped(hook)) is not None
 
 
 def _strays(model: nn.Module, first: torch.device | None) -> tuple[tuple[str, str], ...]:

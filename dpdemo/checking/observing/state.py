@@ -15,7 +15,6 @@ from dpdemo.results.findings import Place
 
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_HOOKS = "hooks"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,35 +29,33 @@ class Held:
 Snapshot = dict[str, Held]
 
 
-def snapshot(model: nn.Module) -> Snapshot:
-    """Copy what a model's modules hold: parameters, buffers, gradients, modes and all other attributes."""
-    found: Snapshot = {}
+def snapshot(model: nn.Module, *kinds: Kind) -> Snapshot:
+    """Copy what a model's modules hold, of some kinds or of all."""
+    return {
+        path: Held(kind, frozen(value), owner)
+        for path, kind, value, owner in _held_in(model)
+        if not kinds or kind in kinds
+    }
+
+
+def _held_in(model: nn.Module) -> Iterator[tuple[str, Kind, object, type]]:
+    """List parameters, gradients, buffers, modules, modes, the number of hooks and all other attributes."""
     for prefix, module in model.named_modules():
-        dot = f"{prefix}." if prefix else ""
-        owner = type(module)
+        dot, owner = f"{prefix}." if prefix else "", type(module)
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                found[dot + name] = Held("parameter", frozen(parameter), owner)
-                found[f"{dot}{name}.grad"] = Held("gradient", frozen(parameter.grad), owner)
+                yield dot + name, "parameter", parameter, owner
+                yield f"{dot}{name}.grad", "gradient", parameter.grad, owner
         for name, buffer in module._buffers.items():
-            found[dot + name] = Held("buffer", frozen(buffer), owner)
+            yield dot + name, "buffer", buffer, owner
         for name, child in module._modules.items():
-            found[dot + name] = Held("module", frozen(child), owner)
-        hooks = sum(len(getattr(module, registry, ())) for registry in HOOKS)
-        found[f"{dot}{_HOOKS}"] = Held("hooks", frozen(hooks), owner)
+            yield dot + name, "module", child, owner
+        yield f"{dot}hooks", "hooks", sum(len(getattr(module, registry, ())) for registry in HOOKS), owner
         for name, value in vars(module).items():
             if name not in INTERNAL and not is_pytorchs(name, module):
-                found[dot + name] = Held(_kind(name, value), frozen(value), owner)
-    return found
-
-
-def buffers_of(model: nn.Module) -> Snapshot:
-    """Copy a model's buffers."""
-    return {
-        f"{prefix}.{name}" if prefix else name: Held("buffer", frozen(buffer), type(module))
-        for prefix, module in model.named_modules()
-        for name, buffer in module._buffers.items()
-    }
+                is_mode, is_container = name == "training", is_shared(value)
+                kind: Kind = "mode" if is_mode else "container" if is_container else "attribute"
+                yield dot + name, kind, value, owner
 
 
 def buffers_in(shot: Snapshot) -> Snapshot:
@@ -83,12 +80,6 @@ def changeable_parts(model: nn.Module) -> Iterator[tuple[str, object]]:
             is_ours = is_ours and not isinstance(module, nn.DataParallel)
             if is_ours and not isinstance(value, nn.Module) and is_changeable(value):
                 yield f"{path}.{name}" if path else name, value
-
-
-def _kind(name: str, value: object) -> Kind:
-    if name == "training":
-        return "mode"
-    return "container" if is_shared(value) else "attribute"
 
 
 def same_at(path: str, one: Snapshot, other: Snapshot) -> bool:

@@ -146,48 +146,36 @@ class Draft:
         )
 
 
+@dataclass(eq=False)
 class Watched:
     """Calls a replica for `parallel_apply` and notes the outcome."""
 
-    def __init__(
-        self,
-        replica: Callable[..., object],
-        index: int,
-        draft: Draft,
-        safely: Callable[..., Any],
-        *,
-        is_ours: bool,
-    ) -> None:
-        self.replica = replica
-        self._safely = safely
-        self._is_ours = is_ours
-        self._index = index
-        self._draft = draft
-        self._is_aside = here.is_aside
+    replica: Callable[..., object]
+    index: int
+    draft: Draft
+    safely: Callable[..., Any]
+    is_ours: bool
+    is_aside: bool = field(default_factory=lambda: here.is_aside)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Call the replica, with its number and its GPU known to all that is watched."""
-        draft, index = self._draft, self._index
-        self._safely(self._note_state)
-        replica = self._safely(self._being_replica)
+        draft, index = self.draft, self.index
+        self.safely(lambda: draft.states.update({index: threads_state()}))
+        replica = self.safely(self._being_replica)
         try:
             with replica or contextlib.nullcontext():
                 output = self.replica(*args, **kwargs)
         except BaseException as error:
-            self._safely(self._note_failure, error)
-            if self._is_ours and not isinstance(error, (Exception, KeyboardInterrupt)):
+            self.safely(self._note_failure, error)
+            if self.is_ours and not isinstance(error, (Exception, KeyboardInterrupt)):
                 raise as_exception(error) from None  # else the replica's thread would show it
             raise
         draft.outputs[index] = output
         return output
 
-    def _note_state(self) -> None:
-        self._draft.states[self._index] = threads_state()
-
     def _note_failure(self, error: BaseException) -> None:
-        self._draft.failures[self._index] = raised("replica", error, self._index)
+        self.draft.failures[self.index] = raised("replica", error, self.index)
 
     def _being_replica(self) -> AbstractContextManager[None]:
-        draft, index = self._draft, self._index
-        device = draft.device_of(index)
-        return being(replica=index, device=device, watch=draft.watch, is_aside=self._is_aside)
+        device, watch = self.draft.device_of(self.index), self.draft.watch
+        return being(replica=self.index, device=device, watch=watch, is_aside=self.is_aside)

@@ -36,9 +36,9 @@ class Watch:
         self.events: list[Event] = []
         self.warned: list[str] = []
         self.mishaps: list[Exception] = []
-        self._moved: dict[int, tuple[nn.Module, int]] = {}
-        self._hooked: dict[int, tuple[object, int]] = {}
-        self._reaches: dict[Event, Reach] = {}
+        self.reaches: dict[Event, Reach] = {}
+        """What the hooks that replicas put in can write to."""
+        self._first: dict[int, tuple[object, int]] = {}
 
     def safely(self, part: Callable[..., object], *args: Any) -> None:
         """Run a part of the watching; what goes wrong there is kept, and the program goes on."""
@@ -56,28 +56,15 @@ class Watch:
 
     def all_events(self) -> tuple[Event, ...]:
         """List the events, each hook with whether it has kept anything."""
-        for reach in self._reaches.values():
+        for reach in self.reaches.values():
             reach.look()
-        quiet = {event for event, reach in self._reaches.items() if not reach.changed}
+        quiet = {event for event, reach in self.reaches.items() if not reach.changed}
         return tuple(replace(event, is_quiet=True) if event in quiet else event for event in self.events)
 
-    def note_warning(self, message: object) -> None:
-        """Add the text of a warning."""
-        self.warned.append(str(message))
-
-    def note_hook(self, module: nn.Module, registering: str, hook: object) -> None:
-        """Add an event where another replica has put a hook into the same dict of hooks."""
-        hooks = getattr(module, HOOKS_OF[registering])
-        _, first = self._hooked.setdefault(id(hooks), (hooks, here.replica or 0))
-        if first != here.replica:
-            event = self.note("hook", type(module).__name__)
-            self._reaches.setdefault(event, Reach(hook))
-
-    def note_module(self, module: nn.Module) -> None:
-        """Add an event where another replica has moved the same module."""
-        _, first = self._moved.setdefault(id(module), (module, here.replica or 0))
-        if first != here.replica:
-            self.note("module", type(module).__name__)
+    def is_anothers(self, thing: object) -> bool:
+        """Whether another replica has changed the same module, or the same dict of hooks, before."""
+        _, first = self._first.setdefault(id(thing), (thing, here.replica or 0))
+        return first != here.replica
 
 
 class _Here(threading.local):
@@ -198,13 +185,15 @@ def _note_module(watch: Watch, called: _Called) -> None:
 
 
 def _note_moved_module(watch: Watch, called: _Called) -> None:
-    if called.is_theirs:
-        watch.note_module(called.args[0])
+    if called.is_theirs and watch.is_anothers(called.args[0]):
+        watch.note("module", type(called.args[0]).__name__)
 
 
 def _note_hook(watch: Watch, called: _Called) -> None:
-    if called.is_theirs:
-        watch.note_hook(called.args[0], called.name, (*called.args[1:], called.kwargs.get("hook"))[0])
+    module, *others = called.args
+    if called.is_theirs and watch.is_anothers(getattr(module, HOOKS_OF[called.name])):
+        event = watch.note("hook", type(module).__name__)
+        watch.reaches.setdefault(event, Reach((*others, called.kwargs.get("hook"))[0]))
 
 
 def _note_tensor(watch: Watch, called: _Called) -> None:
@@ -217,17 +206,13 @@ def _note_tensor(watch: Watch, called: _Called) -> None:
         watch.note("moved", f"{called.name} to cuda:{result.get_device()}")
 
 
-def _note_backward(watch: Watch, called: _Called) -> None:
-    watch.note(called.name, "")
-
-
 _WATCHED: tuple[tuple[object, Sequence[str], _Note], ...] = (
     (nn.Module, ("named_parameters", "state_dict", "requires_grad_"), _note_module),
     (nn.Module, ("to", "cuda"), _note_moved_module),
     (nn.Module, tuple(HOOKS_OF), _note_hook),
     (torch.Tensor, (*_METHODS, *_DRAWS), _note_tensor),
     (torch, (*_DRAWN, *_FACTORIES), _note_tensor),
-    (torch.Tensor, ("backward",), _note_backward),
+    (torch.Tensor, ("backward",), lambda watch, called: watch.note(called.name, "")),
 )
 """Functions of PyTorch that are watched: their owner, their names, and what to note."""
 
@@ -239,8 +224,8 @@ class _NotedWarning:
         self._genuine = genuine
 
     def __call__(self, message: object, *args: object, **kwargs: object) -> None:
-        if here.watch is not None:
-            here.watch.safely(here.watch.note_warning, message)
+        if (watch := here.watch) is not None:
+            watch.safely(lambda: watch.warned.append(str(message)))
         self._genuine(message, *args, **kwargs)
 
 
@@ -248,15 +233,11 @@ def threads_state() -> tuple[tuple[str, str], ...]:
     """Note the settings of PyTorch that belong to a thread."""
     autocast = str(torch.get_autocast_dtype("cuda")) if torch.is_autocast_enabled("cuda") else "off"
     cpu = str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else "off"
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return (
         ("autocast('cuda')", autocast.removeprefix("torch.")),
         ("autocast('cpu')", cpu.removeprefix("torch.")),
         ("inference_mode", str(torch.is_inference_mode_enabled()).lower()),
         ("default device", torch.get_default_device().type),
-        ("saved_tensors_hooks", _hooks_in_force()),
+        ("saved_tensors_hooks", "off" if hooks is None else "on"),
     )
-
-
-def _hooks_in_force() -> str:
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return "off" if hooks is None else "on"

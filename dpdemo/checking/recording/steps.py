@@ -9,6 +9,7 @@ not only of the lowest one that failed, with true tracebacks.
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,7 @@ def is_recorded_by_pytorch() -> bool:
     )
 
 
+@dataclass(eq=False)
 class CallRecorder:
     """Collects a `Draft` for each call that splits a batch, made while `watching` is open.
 
@@ -76,28 +78,24 @@ class CallRecorder:
     goes on as if nobody recorded it.
     """
 
-    def __init__(
-        self,
-        before_call: Callable[[Draft], None] | None = None,
-        after_call: Callable[[Draft], None] = lambda _: None,
-        after_gather: Callable[[Draft], None] = lambda _: None,
-        on_mishap: Callable[[Exception], None] = _raise,
-    ) -> None:
-        self.drafts: list[Draft] = []
-        self._before_call = before_call or self.drafts.append
-        self._keeps = before_call is None
-        self._after_call = after_call
-        self._after_gather = after_gather
-        self._on_mishap = on_mishap
-        self._is_aside = False
-        self._local = _Local()
+    before_call: Callable[[Draft], None] | None = None
+    after_call: Callable[[Draft], None] = lambda _: None
+    after_gather: Callable[[Draft], None] = lambda _: None
+    on_mishap: Callable[[Exception], None] = _raise
+    drafts: list[Draft] = field(default_factory=list)
+    _local: _Local = field(init=False, default_factory=_Local)
+    _is_aside: bool = field(init=False, default=False)
+
+    @property
+    def _keeps(self) -> bool:
+        return self.before_call is None
 
     def _safely(self, part: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a part of the recording; where it fails, note that, return None, and spare the program."""
         try:
             return part(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - values are the user's own, and may raise anything
-            self._on_mishap(error)
+            self.on_mishap(error)
             return None
 
     @contextlib.contextmanager
@@ -145,18 +143,18 @@ class CallRecorder:
         finally:
             self._local.draft = outer
             for mishap in draft.watch.mishaps:
-                self._on_mishap(mishap)
-        self._safely(self._after_call, draft)
+                self.on_mishap(mishap)
+        self._safely(self.after_call, draft)
 
     def _failed(self, draft: Draft, error: Exception) -> None:
         _hide_us(error)
         first = draft.failures[min(draft.failures)] if draft.failures else None
         draft.error = first or raised(draft.stage, error)
-        self._after_call(draft)
+        self.after_call(draft)
 
     def _announce(self, draft: Draft) -> None:
         with being(is_aside=True):
-            self._before_call(draft)
+            (self.before_call or self.drafts.append)(draft)
 
     def _enter(self, stage: Stage) -> Draft | None:
         draft = None if self._is_anothers() else self._local.draft
@@ -231,8 +229,7 @@ class CallRecorder:
         if devices is not None:
             draft.devices = [index_of(device) for device in devices]
         return [
-            Watched(replica, index, draft, self._safely, is_ours=self._keeps)
-            for index, replica in enumerate(modules)
+            Watched(replica, index, draft, self._safely, self._keeps) for index, replica in enumerate(modules)
         ]
 
     def _gather(
@@ -254,11 +251,11 @@ class CallRecorder:
             raise
         if done is not None:
             done.gathered = (result,)
-            self._safely(self._after_gather, done)
+            self._safely(self.after_gather, done)
             if done.frozen is not None:
                 self._safely(done.let_go)
         return result
 
     def _gather_failed(self, done: Draft, error: Exception) -> None:
         done.stage, done.error = "gather", raised("gather", error)
-        self._after_call(done)
+        self.after_call(done)

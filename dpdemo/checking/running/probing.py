@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Call, Leaf, Probe, Raised, first_line
+from dpdemo.checking.evidence import Probe, Raised, first_line
 from dpdemo.checking.observing.judging import Judge
 from dpdemo.checking.observing.leaves import rebuild_arguments
 from dpdemo.checking.recording.steps import CallRecorder
@@ -39,9 +39,7 @@ class Prober:
         with recorder.watching():
             parallel = self.runner.run(model, given, stays)
         peaks = tuple(self.gpus.peak_bytes(index) - before for index, before in enumerate(held))
-        judge = Judge(self.runner, planned, single, parallel, recorder.drafts)
-        judge.compares_gradients = with_gradients
-        return judge.judge(peaks)
+        return Judge(self.runner, planned, single, parallel, recorder.drafts, with_gradients).judge(peaks)
 
     def runs_on_cpu(self, planned: Planned) -> bool:
         """Whether a plain call runs where the model and its inputs stay on the CPU."""
@@ -57,25 +55,23 @@ class Prober:
         return True
 
     def probe_again(self, planned: Planned, probe: Probe) -> list[Probe]:
-        """Go on behind what stops at scatter: with arguments that it can take."""
-        better = self._scatterable(probe.call, self.batches.arguments(planned.size)) if probe.call else None
-        again = self.probe(planned, better) if better is not None else None
-        return [again] if again is not None and again.single.raised is None else []
-
-    def _scatterable(self, call: Call, given: Arguments) -> Arguments | None:
-        """Make arguments that scatter can take of ones that it cannot; None where nothing helps."""
-        bad = {leaf.path for leaf in call.tensor_arguments if leaf.shape == () or _is_lone_row(leaf, call)}
+        """Go on behind what stops at scatter: with arguments that it can take, where some are not such."""
+        call = probe.call
+        if call is None or probe.single.raised is not None:
+            return []
+        rows = call.rows if call.dim == 0 else 1
+        bad = {leaf.path for leaf in call.tensor_arguments if leaf.shape == () or leaf.size(0) == 1 < rows}
+        if not bad:
+            return []
 
         def change(path: str, leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor) or path not in bad:
                 return leaf
-            return leaf.item() if leaf.dim() == 0 else leaf.expand(call.rows, *leaf.shape[1:])
+            return leaf.item() if leaf.dim() == 0 else leaf.expand(rows, *leaf.shape[1:])
 
-        return rebuild_arguments(self.runner.forward, given, change) if bad else None
-
-
-def _is_lone_row(leaf: Leaf, call: Call) -> bool:
-    return call.dim == 0 and leaf.size(0) == 1 and call.rows > 1
+        given = rebuild_arguments(self.runner.forward, self.batches.arguments(planned.size), change)
+        again = self.probe(planned, given)
+        return [again] if again.single.raised is None else []
 
 
 def probe_all(
@@ -119,22 +115,18 @@ def _probed(prober: Prober, batch: Planned, name: str, *, with_gradients: bool) 
         probe = prober.probe(batch)
     error = probe.comparison.single_backward_raised
     if error is not None and error.leaves:
-        raise _leaves_backward(error, name)
-    return [probe, *(prober.probe_again(batch, probe) if probe.single.raised is None else [])]
+        raise UsageError(
+            f"expected {name} to go backward on one GPU, got {error.type}: {first_line(error.message)}"
+            f"{_frames(error)}",
+            hint="this is not about DataParallel: raise an exception that says what is wrong",
+        )
+    return [probe, *prober.probe_again(batch, probe)]
 
 
 def _tells_gradients(probe: Probe) -> bool:
     """Return whether training has shown its gradients: those of evaluation would only say so again."""
     is_telling = probe.mode == "train" and not probe.norms_batches and not probe.single.used_random
     return is_telling and (probe.comparison.gradients_equal is not None or probe.comparison.loss is not None)
-
-
-def _leaves_backward(error: Raised, name: str) -> UsageError:
-    return UsageError(
-        f"expected {name} to go backward on one GPU, got {error.type}: {first_line(error.message)}"
-        f"{_frames(error)}",
-        hint="this is not about DataParallel: raise an exception that says what is wrong",
-    )
 
 
 def _frames(error: Raised) -> str:
