@@ -171,3 +171,8 @@ class Single:
     warnings: tuple[str, ...] = ()
     writes_parameters: bool = False
     """Whether forward writes to parameters in place, though perhaps the numbers that they have already."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor of the result, by path."""
+        return {leaf.path: leaf.shape for leaf in self.output if leaf.shape is not None}

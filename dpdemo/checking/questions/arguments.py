@@ -1,6 +1,7 @@
 """Which arguments have a row for each sample, and which are to be whole."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,14 +11,12 @@ from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
 
 def short_arguments(call: Call) -> list[Leaf]:
     """List the tensors that give fewer chunks than the batch does."""
-    found = []
-    for leaf in call.tensor_arguments:
-        size = leaf.size(call.dim)
-        if call.is_for_each_gpu(leaf):
-            continue
-        if size is not None and 0 < chunks_of(size, call.num_gpus) < call.num_chunks:
-            found.append(leaf)
-    return found
+    return [
+        leaf
+        for leaf in call.tensor_arguments
+        if not call.is_for_each_gpu(leaf)
+        and 0 < split_batch(leaf.size(call.dim) or 0, call.num_gpus).num_chunks < call.num_chunks
+    ]
 
 
 def must_stay_whole(evidence: Evidence) -> set[str]:
@@ -122,19 +121,11 @@ def _differ_in_rows(tensors: list[Leaf], number: int, call: Call) -> bool:
     return is_all and len(shapes) == 1 and len({leaf.size(0) for leaf in tensors}) > 1
 
 
-def chunks_of(size: int, num_gpus: int) -> int:
-    """Count the chunks that torch.chunk makes."""
-    return split_batch(size, num_gpus).num_chunks
-
-
 def delivered_rows(call: Call) -> int:
     """Count the rows of the batch that reached the replicas, by the tensor that received most."""
-    totals: dict[str, int] = {}
-    for replica in call.replicas:
-        for leaf in replica.inputs:
-            size = leaf.size(call.dim)
-            if size is not None:
-                totals[leaf.path] = totals.get(leaf.path, 0) + size
+    totals = Counter[str]()
+    for leaf in (leaf for replica in call.replicas for leaf in replica.inputs):
+        totals[leaf.path] += leaf.size(call.dim) or 0
     return max(totals.values(), default=0)
 
 

@@ -28,25 +28,15 @@ def all_pairs(probe: Probe) -> Iterator[tuple[str, tuple[int, ...]]]:
     call = probe.call
     if call is None or len(call.replicas) < 2 or call.rows < 2:
         return
-    for leaf in probe.single.output:
-        shape = leaf.shape or ()
+    split = shapes_of(call)
+    for path, shape in probe.single.shapes.items():
+        parts = split.get(path, [])
         dims = [dim for dim, size in enumerate(shape) if size == call.rows]
-        parts = [
-            part.shape
-            for replica in call.replicas
-            for part in replica.output or ()
-            if part.path == leaf.path and part.shape is not None
-        ]
-        if (
-            len(dims) == 2
-            and len(parts) == len(call.replicas)
-            and all(len(part) == len(shape) for part in parts)
-        ):
+        if len(dims) == 2 and len(parts) == len(call.replicas) and {len(shape)} == set(map(len, parts)):
             first, second = dims
-            if sum(part[first] for part in parts) == call.rows and all(
-                part[first] == part[second] for part in parts
-            ):
-                yield leaf.path, shape
+            is_whole = sum(part[first] for part in parts) == call.rows
+            if is_whole and all(part[first] == part[second] for part in parts):
+                yield path, shape
 
 
 def counts_of(leaves: tuple[Leaf, ...]) -> dict[str, int]:
@@ -73,11 +63,6 @@ def from_the_start(dim: int, rank: int) -> int:
     return dim + rank if dim < 0 else dim
 
 
-def is_batch(shape: tuple[int, ...], dim: int, rows: int) -> bool:
-    """Whether a dimension is as long as the batch."""
-    return dim < len(shape) and shape[dim] == rows
-
-
 def per_sample(probe: Probe, call: Call) -> str | None:
     """Find a list with one element for each sample, on one GPU and in each replica."""
     split = probe.split
@@ -92,12 +77,12 @@ def per_sample(probe: Probe, call: Call) -> str | None:
 
 def is_meant_as_part(probe: Probe, path: str) -> bool:
     """Whether forward returns a number of shape (1,): so it is written to be one of several, and joined."""
-    return any(leaf.path == path and leaf.shape == (1,) for leaf in probe.single.output)
+    return probe.single.shapes.get(path) == (1,)
 
 
 def vectors(probe: Probe, call: Call) -> list[str]:
     """List the parts of a result that are one number on one GPU and one for each replica here."""
-    alone = {leaf.path: leaf.shape for leaf in probe.single.output}
+    alone = probe.single.shapes
     of_samples = per_sample(probe, call)
     return [
         leaf.path

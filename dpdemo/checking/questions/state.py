@@ -1,7 +1,7 @@
 """State that forward changes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dpdemo.checking.evidence import Evidence, Norm, Probe, StateChange
 from dpdemo.results.findings import Place
@@ -16,6 +16,23 @@ def changes_of(evidence: Evidence, *kinds: str) -> Iterator[tuple[Probe, StateCh
         replicas = probe.call.replicas if probe.call else ()
         if any(replica.output is not None or replica.raised for replica in replicas):
             yield from ((probe, change) for change in probe.changes if change.kind in kinds)
+
+
+Change = tuple[Probe, StateChange]
+
+
+def by_cause(
+    changes: Iterable[Change], cause: Callable[[Probe, StateChange], object]
+) -> tuple[list[list[Change]], dict[str, Change]]:
+    """Group changes by their cause, and put those aside, by path, that nothing depends on."""
+    groups: dict[object, list[Change]] = {}
+    harmless: dict[str, Change] = {}
+    for probe, change in changes:
+        if change.harmless:
+            harmless.setdefault(change.path, (probe, change))
+        else:
+            groups.setdefault(cause(probe, change), []).append((probe, change))
+    return list(groups.values()), harmless
 
 
 def synchronised(evidence: Evidence, probe: Probe) -> list[Norm]:

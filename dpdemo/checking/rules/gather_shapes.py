@@ -9,7 +9,6 @@ from dpdemo.checking.questions.results import (
     counts_of,
     from_the_start,
     gathered_calls,
-    is_batch,
     per_sample,
     shapes_of,
 )
@@ -81,7 +80,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
 
 def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, int, str]]:
     """List the parts of a result whose sizes differ from replica to replica: path, dimension and sizes."""
-    alone = {leaf.path: leaf.shape or () for leaf in probe.single.output}
+    alone = probe.single.shapes
     for path, shapes in shapes_of(call).items():
         ranks = {len(shape) for shape in shapes}
         if len(shapes) < 2 or len(ranks) > 1:
@@ -90,20 +89,14 @@ def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str,
             sizes = [shape[dim] for shape in shapes]
             if dim == from_the_start(call.dim, max(ranks)) or len(set(sizes)) == 1:
                 continue
-            if not (is_batch(alone.get(path, ()), dim, call.rows) and _follows(path, dim, evidence)):
+            if alone.get(path, ())[dim : dim + 1] != (call.rows,) or not _follows(path, dim, evidence):
                 yield path, dim, f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
 
 
 def _follows(path: str, dim: int, evidence: Evidence) -> bool:
     """Return whether a size of the result is that of the batch for any batch: then it is of pairs."""
-    shapes = [
-        (leaf.shape or (), probe.call.rows)
-        for probe in evidence.probes
-        if probe.call is not None
-        for leaf in probe.single.output
-        if leaf.path == path
-    ]
-    return all(is_batch(shape, dim, rows) for shape, rows in shapes)
+    known = [(one.single.shapes.get(path), one.call.rows) for one in evidence.probes if one.call is not None]
+    return all(shape[dim : dim + 1] == (rows,) for shape, rows in known if shape is not None)
 
 
 @rule("DP408", "merged-list", "error")
@@ -165,7 +158,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
 
 def _along_others(probe: Probe, call: Call) -> Iterator[tuple[str, int]]:
     """List the parts of a result with the batch on another dimension than the one that is joined."""
-    alone = {leaf.path: leaf.shape for leaf in probe.single.output}
+    alone = probe.single.shapes
     pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
     for path, shapes in shapes_of(call).items():
         whole = alone.get(path)
@@ -182,7 +175,7 @@ def _along_others(probe: Probe, call: Call) -> Iterator[tuple[str, int]]:
 def _along_another(paths: list[str], dim: int, probe: Probe, call: Call, evidence: Evidence) -> Found:
     """Report the parts of a result that have the batch on one dimension."""
     path, *others = paths
-    whole = next(leaf.shape for leaf in probe.single.output if leaf.path == path) or ()
+    whole = probe.single.shapes[path]
     turn = f".transpose({call.dim}, {dim})" if len(whole) > 1 else ".unsqueeze(0)"
     more = f"; so {'is' if len(others) == 1 else 'are'} {listed(others)}" if others else ""
     what = (
@@ -205,9 +198,8 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
     References: torch/nn/parallel/scatter_gather.py, gather_map
     """
     for probe, call in gathered_calls(evidence):
-        alone = {leaf.path: leaf.shape for leaf in probe.single.output}
         for path, shapes in shapes_of(call).items():
-            whole = alone.get(path) or ()
+            whole = probe.single.shapes.get(path, ())
             if math.prod(whole) < 2 or set(shapes) != {whole} or len(shapes) != len(call.replicas):
                 continue  # one number is DP401's, and of none there is nothing to join
             if any(path.startswith(f"{prefix}[") for prefix in _growing_lists(probe, call)):
@@ -226,8 +218,8 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
 
 def _sizes_at(path: str, dim: int, evidence: Evidence) -> set[int]:
     """List the sizes that a part of one GPU's result has in batches of any size."""
-    parts = (leaf for probe in evidence.probes for leaf in probe.single.output if leaf.path == path)
-    return {leaf.shape[dim] for leaf in parts if leaf.shape is not None and len(leaf.shape) > dim}
+    shapes = (probe.single.shapes.get(path, ()) for probe in evidence.probes)
+    return {shape[dim] for shape in shapes if len(shape) > dim}
 
 
 def _growing_lists(probe: Probe, call: Call) -> set[str]:

@@ -82,9 +82,12 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
         )
     if error > UNEQUAL:
         how = f"{by_mean:.2f} times" if abs(error - abs(by_mean - 1)) < UNEQUAL else f"{_percent(error)} off"
+        why = "each replica's number stands for another count, or choice, of what it averages"
+        if len(set(sizes)) > 1:
+            why = "samples of a short chunk weigh more"
         return _Problem(
             f"gradients of loss.mean() are {how}, of loss.sum() {by_sum:.2f} times those of one GPU at "
-            f"batch {probe.batch_size}, {chunks}: {_why_uneven(sizes)}"
+            f"batch {probe.batch_size}, {chunks}: {why}"
         )
     if loss.error(loss.sum) <= UNEQUAL:
         return None
@@ -92,12 +95,6 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
         f"gradients of loss.sum() are {by_sum:.2f} times those of one GPU at batch {probe.batch_size}; "
         "loss.mean() gives them right here, and not where chunks are uneven"
     )
-
-
-def _why_uneven(sizes: list[int]) -> str:
-    if len(set(sizes)) > 1:
-        return "samples of a short chunk weigh more"
-    return "each replica's number stands for another count, or choice, of what it averages"
 
 
 def _is_faithful(probe: Probe) -> bool:

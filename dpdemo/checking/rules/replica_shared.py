@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Cache, Evidence, Probe, Raised, StateChange
 from dpdemo.checking.questions.failures import crossed_devices
-from dpdemo.checking.questions.state import changes_of, place_of
+from dpdemo.checking.questions.state import by_cause, changes_of, place_of
 from dpdemo.checking.questions.words import listed, words
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
@@ -34,19 +34,15 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
         for probe, change in changes_of(evidence, "container")
         if change.parallel_changed and not _is_met_at(change, evidence)
     ]
-    yield from _used_meanwhile(evidence, {change.path for _, change in changed})
+    known = {change.path for _, change in changed}
+    yield from _used_meanwhile(evidence, known)
     together = {path: paths for paths in evidence.scan.together for path in paths}
-    harmless: dict[str, tuple[Probe, StateChange]] = {}
-    by_line: dict[object, list[tuple[Probe, StateChange]]] = {}
-    for probe, change in changed:
-        paths = together.get(change.path, (change.path,))
-        if change.path != paths[0] and any(one.path == paths[0] for _, one in changed):
-            continue  # another name of the same
-        if change.harmless:
-            harmless.setdefault(change.path, (probe, change))
-        else:
-            by_line.setdefault((change.written_at or change.path, str(probe)), []).append((probe, change))
-    for found in by_line.values():
+    first = {path: paths[0] for path, paths in together.items()}  # of several names of the same
+    changed = [
+        (probe, one) for probe, one in changed if first.get(one.path, one.path) not in known - {one.path}
+    ]
+    by_line, harmless = by_cause(changed, lambda probe, one: (one.written_at or one.path, str(probe)))
+    for found in by_line:
         held = dict.fromkeys(path for _, one in found for path in together.get(one.path, (one.path,)))
         yield _written_by_all(list(held), *found[0])
     yield from note_of_all(

@@ -4,7 +4,14 @@ from collections.abc import Iterable, Iterator
 
 from dpdemo.checking.evidence import Evidence, Probe, StateChange
 from dpdemo.checking.questions.failures import questions_for_parameters
-from dpdemo.checking.questions.state import STATISTICS, changes_of, gets_other_data, place_of
+from dpdemo.checking.questions.state import (
+    STATISTICS,
+    Change,
+    by_cause,
+    changes_of,
+    gets_other_data,
+    place_of,
+)
 from dpdemo.checking.questions.words import listed, words
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
@@ -25,7 +32,7 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#2864, pytorch/pytorch#5958
     """
     shared = {change.path for _, change in changes_of(evidence, "container") if change.parallel_changed}
-    harmless: dict[str, tuple[Probe, StateChange]] = {}
+    harmless: dict[str, Change] = {}
     for probe, change in changes_of(evidence, "attribute", "mode", "module", "parameter", "container"):
         if change.path in shared or not change.is_lost or _is_told_elsewhere(change, probe):
             continue  # DP309 tells of what is shared
@@ -51,7 +58,7 @@ _UNNEEDED = "set in forward and lost with the replicas: nothing that forward com
 _FOLLOWED = "; autograd follows it, as a loss that is read after the call"
 
 
-def note_of_all(harmless: dict[str, tuple[Probe, StateChange]], what: str) -> Iterator[Found]:
+def note_of_all(harmless: dict[str, Change], what: str) -> Iterator[Found]:
     """Make one note of all state that nothing depends on."""
     for probe, first in list(harmless.values())[:1]:
         paths = list(harmless)
@@ -127,20 +134,11 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
         Where forward draws random numbers, chunk 1 with the same numbers leaves another.
     References: pytorch/pytorch#1051, pytorch/pytorch#11476
     """
-    harmless: dict[str, tuple[Probe, StateChange]] = {}
-    by_module: dict[object, list[tuple[Probe, StateChange]]] = {}
-    for probe, change in changes_of(evidence, "buffer"):
-        is_off = not change.same and change.name not in {*STATISTICS, "num_batches_tracked"}
-        if not is_off or (not change.parallel_changed and _has_raised(probe)):
-            continue  # where one has raised, replica 0 may not have come to it
-        if probe.single.used_random and not _is_known(change):
-            continue
-        if change.harmless:
-            harmless.setdefault(change.path, (probe, change))
-            continue
-        key = (change.path.rpartition(".")[0], change.parallel_changed)
-        by_module.setdefault(key, []).append((probe, change))
-    for found in by_module.values():
+    missed = (pair for pair in changes_of(evidence, "buffer") if _is_missed(*pair))
+    by_module, harmless = by_cause(
+        missed, lambda _, change: (change.path.rpartition(".")[0], change.parallel_changed)
+    )
+    for found in by_module:
         changes = {change.path: change for _, change in reversed(found)}
         subject, what = ",".join(sorted(changes)), _told_of(changes.values())
         change = changes[found[0][1].path]
@@ -150,9 +148,15 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
     yield from note_of_all(harmless, _UNNEEDED)
 
 
-def _is_known(change: StateChange) -> bool:
-    """Whether, for all the random numbers, the buffer is known to miss the other chunks."""
-    return change.follows_rows and (change.like_first_chunk or not change.parallel_changed)
+def _is_missed(probe: Probe, change: StateChange) -> bool:
+    """Whether a buffer is known to miss chunks, for all the random numbers that forward may draw."""
+    if change.same or change.name in {*STATISTICS, "num_batches_tracked"}:
+        return False
+    if not change.parallel_changed and probe.call and any(one.raised for one in probe.call.replicas):
+        return False  # replica 0 may not have come to it
+    if probe.single.used_random:
+        return change.follows_rows and (change.like_first_chunk or not change.parallel_changed)
+    return True
 
 
 def _of_buffer(change: StateChange, probe: Probe, evidence: Evidence) -> Advice:
@@ -161,11 +165,6 @@ def _of_buffer(change: StateChange, probe: Probe, evidence: Evidence) -> Advice:
     if kinds.get(change.path.rpartition(".")[0], "").endswith(("Observer", "FakeQuantize")):
         return advise("calibrate")
     return _outside(change, probe.batch_size)
-
-
-def _has_raised(probe: Probe) -> bool:
-    """Whether a replica did not come to the end of forward."""
-    return probe.call is not None and any(one.raised is not None for one in probe.call.replicas)
 
 
 def _told_of(alike: Iterable[StateChange]) -> str:
