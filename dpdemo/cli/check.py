@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,26 +13,20 @@ from dpdemo.cli import options as o
 from dpdemo.cli.completion import rules
 from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint
 from dpdemo.cli.output import show as show_report
-from dpdemo.cli.settings import codes_of, inputs_of
-from dpdemo.cli.startup import users_code
+from dpdemo.cli.settings import codes_of, inputs_of, read_key
+from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import parse_num_virtual
-from dpdemo.config.numbers import parse_numbers
 from dpdemo.errors import DpdemoError, UsageError, about, placed
 from dpdemo.files import current_folder, read_text
 from dpdemo.wording import show
-
-if TYPE_CHECKING:
-    from dpdemo.checking import CheckReport
 
 EXAMPLES = (
     "check model.py:Net --gpus 4",
     "check model.py:Net --input 32x128 --input mask=32x128:bool",
     "check --explain DP301",
 )
-DEFAULT_BATCH_SIZE = 32
 FAILED_ITSELF = 3
 """The exit code of a check that failed itself, with or without findings."""
-_MODULES = ("dpdemo.checking.engine", "dpdemo.models.targets")
 DType = Literal["float16", "bfloat16"]
 Autocast = Annotated[DType | None, o.option("--autocast", o.MODEL, "Autocast around the call.")]
 Fails = Literal["error", "warning", "info", "never"]
@@ -78,17 +72,12 @@ def command(
         _explain_traceback(traceback_of, form)
         return
     ctx.obj.names["model"] = "target"
-
-    options = {
-        "batch_size": batch_size,
-        "data_size": data_size,
-        "drop_last": bool(drop_last),
-        "autocast": autocast,
-        "weights": _numbers(weights, "weights"),
-        "chunks": _numbers(chunks, "chunks"),
+    options: dict[str, Any] = {
+        "weights": read_key("weights", weights) if weights else (),
+        "chunks": read_key("chunks", chunks) if chunks else (),
         **_defaults(gpus, select, ignore),
     }
-    given = inputs_of(input, inputs)
+    given: Any = inputs_of(input, inputs)
     if not target:
         raise UsageError(
             "expected a model as `model.py:Net` or `pkg.mod:Net`, got nothing",
@@ -96,7 +85,20 @@ def command(
             hint="name the file of your model: dpdemo check model.py:Net",
         )
     with failing_apart(ctx.obj):
-        report = _check(target, given, options, quiet=quiet)
+        with loading_torch(hides_gpus=True):
+            from dpdemo.checking.engine import check_found
+            from dpdemo.checking.request import Request
+            from dpdemo.models.targets import find_model
+            from dpdemo.models.user import find_object
+
+        def find() -> tuple[Any, object]:
+            model = find_model(target)
+            with about("inputs"):
+                return model, find_object(given) if isinstance(given, str) else given
+
+        options |= {"batch_size": batch_size, "data_size": data_size, "drop_last": bool(drop_last)}
+        with users_code(quiet=quiet, doing="checking") as say:
+            report = check_found(find, Request(**options, autocast=autocast, progress=say))
     show_report(report, form, save, quiet=quiet)
     if report.findings and form == "text" and not quiet:
         print_hint(f"`dpdemo check --explain {report.findings[0].code}` tells more")
@@ -131,24 +133,6 @@ def _explain_traceback(path: str, form: str) -> None:
     diagnose(text).write(form)
 
 
-def _check(
-    target: str, inputs: list[str] | str | None, options: dict[str, Any], *, quiet: bool
-) -> "CheckReport":
-    with users_code(*_MODULES, quiet=quiet, doing="checking") as say:
-        from dpdemo.checking.engine import check_found
-        from dpdemo.checking.request import Request
-        from dpdemo.models.targets import find_model
-        from dpdemo.models.user import find_object
-
-        def find() -> tuple[Any, object]:
-            model = find_model(target)
-            with about("inputs"):
-                given: Any = find_object(inputs) if isinstance(inputs, str) else inputs
-            return model, given
-
-        return check_found(find, Request(**options, progress=say))
-
-
 @contextlib.contextmanager
 def failing_apart(edge: Edge) -> Iterator[None]:
     """Exit with a code of its own if the check itself fails: 1 is for findings."""
@@ -168,11 +152,6 @@ def failing_apart(edge: Edge) -> Iterator[None]:
             )
         print_error(ours, edge)
         raise typer.Exit(FAILED_ITSELF) from None
-
-
-def _numbers(text: str | None, key: str) -> tuple[int | float, ...]:
-    with about(key):
-        return parse_numbers(text) if text else ()
 
 
 def _defaults(gpus: str | None, select: str, ignore: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from dpdemo.cli.check import failing_apart
 from dpdemo.cli.completion import models
 from dpdemo.cli.output import show
 from dpdemo.cli.settings import read_gpu_memory
-from dpdemo.cli.startup import users_code
+from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import UsageError
@@ -82,12 +82,13 @@ def command(
             hint="ARGS are a script's: name one model",
         )
     steps, inputs = tuple(one_gpu_step or ()), tuple(input or ())
-    running = users_code("dpdemo.diagnosing.diagnose", quiet=quiet, doing="doctor")
-    with failing_apart(ctx.obj), running as say:
-        from dpdemo.diagnosing.diagnose import Case, diagnose
+    with failing_apart(ctx.obj):
+        with loading_torch(hides_gpus=True):
+            from dpdemo.diagnosing.diagnose import Case, diagnose
 
         case = Case(name, num_gpus, batch_size, inputs, gpu_memory, gpu, link or DEFAULT_LINK, steps)
-        report = diagnose(case, say)
+        with users_code(quiet=quiet, doing="doctor") as say:
+            report = diagnose(case, say)
     show(report, form, save, quiet=quiet)
     if not report.ok:
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
 from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_gpu_memory, read_settings
-from dpdemo.cli.startup import users_code
+from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.fields import Config
 from dpdemo.errors import CheckFailedError, UsageError
 from dpdemo.results.memorydata import Optimizer, Training, ZeroGrad
@@ -87,10 +87,11 @@ def command(
     )
     given = inputs_of(input, inputs)
     checked = batch_of_inputs(settings, input)
-    with users_code("dpdemo.memory", quiet=quiet, doing="predicting") as say:
+    with loading_torch(hides_gpus=True):
         from dpdemo.memory import largest_batch, predict_memory
         from dpdemo.models.libraries import InputSizes
 
+    with users_code(quiet=quiet, doing="predicting") as say:
         report = (largest_batch if fit else predict_memory)(
             checked,
             training=training,

@@ -92,11 +92,18 @@ def _typed_keys(given: Mapping[str, Any], edge: Edge) -> dict[str, object]:
                 raise unknown_key(key, KEYS)
         typed[key] = value.strip()
         edge.typed_in_set.add(key)
-    for key, value in typed.items():
-        if isinstance(value, str):
-            with about(key):
-                typed[key] = KEYS[key].kind.read(value)
-    return typed
+    return {key: read_key(key, value) if isinstance(value, str) else value for key, value in typed.items()}
+
+
+def read_key(key: str, text: str) -> Any:
+    """Read the value of a config key as its option writes it.
+
+    Raises:
+        UsageError: for a text that cannot be read.
+
+    """
+    with about(key):
+        return KEYS[key].kind.read(text)
 
 
 def read_gpu_memory(text: str | None, num_gpus: int) -> list[int] | None:

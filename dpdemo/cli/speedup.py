@@ -9,7 +9,7 @@ from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.output import show
 from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_settings
-from dpdemo.cli.startup import users_code
+from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.numbers import scaled_number
 from dpdemo.errors import UsageError, about
@@ -80,9 +80,10 @@ def command(
             raise UsageError("expected `--parameters` too, got it alone", key="outputs", hint=hint)
         given = inputs_of(input, inputs)
         checked = batch_of_inputs(settings, input)
-        with users_code("dpdemo.timing.observe", quiet=quiet, doing="predicting") as say:
+        with loading_torch(hides_gpus=True):
             from dpdemo.timing.observe import observe_workload
 
+        with users_code(quiet=quiet, doing="predicting") as say:
             workload = observe_workload(checked, given, loss=loss or "auto", progress=say)
     check_anchors(anchors, workload)
     show(predict_speedup(workload, found, numbers, anchors), form, save, quiet=quiet)

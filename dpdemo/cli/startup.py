@@ -1,40 +1,17 @@
 """Around torch's import and a user's code: Ctrl-C, dropped prints, and progress on a terminal's stderr."""
 
 import contextlib
-import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from dpdemo.collecting import no_collections
 from dpdemo.files import current_folder
 from dpdemo.wording import printable
-
-Show = Callable[[str], None]
-
-
-@contextlib.contextmanager
-def users_code(*modules: str, quiet: bool, doing: str) -> Iterator[Show | None]:
-    """Run a user's code in the block: on no real GPU, its stdout dropped, with a status line on a terminal.
-
-    Args:
-        modules: imported first, since they load torch.
-        quiet: without the status line.
-        doing: the beginning of the status line.
-
-    """
-    with (
-        status_line(quiet=quiet, doing=doing) as say,
-        Path(os.devnull).open("w") as sink,
-        contextlib.redirect_stdout(sink),  # the model's prints in each of its runs would bury the report
-    ):
-        with loading_torch(hides_gpus=True):
-            for module in modules:
-                importlib.import_module(module)
-        yield say
 
 
 @contextlib.contextmanager
@@ -71,39 +48,48 @@ def _interrupts_end_the_program() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def status_line(*, quiet: bool, doing: str) -> Iterator[Show | None]:
-    """Yield a function that shows a text behind `doing`, or None if nobody would see it."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import SpinnerColumn, TextColumn
+def users_code(*, quiet: bool, doing: str) -> Iterator[Callable[[str], None] | None]:
+    """Drop what a user's code prints, which would bury the report.
 
-    with _progress(SpinnerColumn(), TextColumn("{task.description}", markup=False)) as update:
-        yield lambda text: update(description=f"{doing}: {printable(text)}"[:76])
+    Yield a function that shows a text behind `doing` in a status line, or None if nobody would see it.
+    """
+
+    def columns(rich: ModuleType) -> tuple[Any, ...]:
+        return rich.SpinnerColumn(), rich.TextColumn("{task.description}", markup=False)
+
+    with (
+        _progress(columns, quiet=quiet) as update,
+        Path(os.devnull).open("w") as sink,
+        contextlib.redirect_stdout(sink),
+    ):
+        yield update and (lambda text: update(description=f"{doing}: {printable(text)}"[:76]))
 
 
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Yield a function that takes (done, in all) batches, or None if nobody would see a bar."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    columns = TextColumn("batches"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with _progress(*columns) as update:
-        yield lambda done, total: update(completed=done, total=total)
+    def columns(rich: ModuleType) -> tuple[Any, ...]:
+        return "batches", rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
+
+    with _progress(columns, quiet=quiet) as update:
+        yield update and (lambda done, total: update(completed=done, total=total))
 
 
 @contextlib.contextmanager
-def _progress(*columns: Any) -> Iterator[Callable[..., None]]:
-    """Yield a function that updates Rich's progress; its first call shows it."""
+def _progress(
+    columns: Callable[[ModuleType], tuple[Any, ...]], *, quiet: bool
+) -> Iterator[Callable[..., None] | None]:
+    """Yield a function that updates Rich's progress, whose first call shows it; None if nobody would."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import Progress
 
     # the user's code prints where it would print without the line
-    progress = Progress(
-        *columns,
+    progress = rich.Progress(
+        *columns(rich),
         console=Console(stderr=True),
         transient=True,
         redirect_stdout=False,

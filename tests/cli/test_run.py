@@ -12,7 +12,7 @@ import torch
 from processes import PATIENCE_SECONDS, on_a_terminal
 from rich.console import Console
 
-from dpdemo.cli.startup import loading_torch, progress_bar, status_line
+from dpdemo.cli.startup import loading_torch, progress_bar, users_code
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
@@ -108,7 +108,7 @@ def test_interrupted_run_is_partial_in_json(tmp_path):
 def test_ctrl_c_while_torch_is_loading_ends_the_program_at_once(tmp_path):
     swallows = """
 import sys, time
-from dpdemo.cli.startup import loading_torch, progress_bar, status_line
+from dpdemo.cli.startup import loading_torch
 with loading_torch():
     try:
         print("loading", file=sys.stderr, flush=True)
@@ -132,7 +132,7 @@ def test_loading_torch_puts_the_collector_and_the_signal_back():
 @pytest.mark.parametrize(
     ("opened", "update"),
     [
-        (lambda: status_line(quiet=False, doing="checking"), lambda show: show("a model")),
+        (lambda: users_code(quiet=False, doing="checking"), lambda show: show("a model")),
         (lambda: progress_bar(quiet=False), lambda show: show(3, 10)),
     ],
 )
