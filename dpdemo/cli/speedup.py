@@ -1,6 +1,5 @@
 """`dpdemo speedup`: whether more GPUs pay, before anyone rents them."""
 
-import re
 from typing import Annotated
 
 import typer
@@ -26,7 +25,6 @@ EXAMPLES = (
     "speedup --parameters 124M --outputs 98MB --link nvlink3",
 )
 DEFAULT_GPUS = (2, 4, 8)
-_COUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGBT]?)\s*", re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
 _GPUS = "Numbers of GPUs to compare with one. (default: 2,4,8)"
 Counts = Annotated[o.Text, o.option("--gpus -g N,N,...", o.GPUS, _GPUS)]
@@ -107,8 +105,7 @@ def _numbers(config: Config) -> tuple[int, ...]:
 
 
 def _sized(config: Config, parameters: str, outputs: str | None, inputs: str | None) -> Workload:
-    read = _COUNT.fullmatch(parameters)
-    count = scaled_number(read[1], _UNITS[read[2].upper()], 0, INT64_MAX) if read else None
+    count = scaled_number(parameters.upper(), _UNITS, 0, INT64_MAX)
     if count is None:
         raise UsageError(f"expected a number such as 124M, got {parameters[:60]!r}", key="parameters")
     return given_workload(

@@ -1,6 +1,7 @@
 """Numbers that a user wrote, read with bounds: no number is too long to be refused politely."""
 
 import re
+from collections.abc import Mapping
 
 from dpdemo.errors import UsageError
 from dpdemo.wording import show
@@ -10,6 +11,7 @@ INT64_MAX = 2**63 - 1
 _MOST_DIGITS = 19
 """Digits of the largest int64. Python itself refuses to read more than 4300 of them, with a ValueError."""
 _MOST_NUMBERS = 1_000_000
+_SCALED = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(\S*)\s*")
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:
@@ -44,9 +46,12 @@ def any_number(text: str) -> int | float | None:
     return None
 
 
-def scaled_number(digits: str, unit: float, least: float, most: float) -> float | None:
-    """Return a decimal number times its unit, or None if that is not from `least` to `most`."""
-    number = float(digits) * unit  # hundreds of digits are infinity, which is past any bound
+def scaled_number(text: str, units: Mapping[str, float], least: float, most: float) -> float | None:
+    """Return the number of a text such as `49ms` times its unit, or None if it is none in these bounds."""
+    read = _SCALED.fullmatch(text)
+    if read is None or read[2] not in units:
+        return None
+    number = float(read[1]) * units[read[2]]  # hundreds of digits are infinity, which is past any bound
     return number if least <= number <= most else None
 
 

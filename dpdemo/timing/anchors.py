@@ -1,6 +1,5 @@
 """A measured step of one GPU, `49ms` or `49ms@8`, and what it says of other numbers of rows."""
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -11,9 +10,6 @@ from dpdemo.results.speedupdata import Anchor, Workload
 from dpdemo.timing.costs import OPERATOR_MS
 from dpdemo.timing.steps import Case
 
-_ANCHOR = re.compile(
-    r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>us|µs|ms|s)\s*(?:@\s*(?P<rows>[0-9]+))?\s*"
-)
 _MILLISECONDS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 
 
@@ -24,10 +20,10 @@ def read_anchor(text: str) -> Anchor:
         UsageError: for anything else.
 
     """
-    read = _ANCHOR.fullmatch(text)
-    ms = scaled_number(read["number"], _MILLISECONDS[read["unit"]], 1e-3, 1e9) if read else None
-    rows = whole_number(read["rows"], 1, INT64_MAX) if read and read["rows"] else None
-    if read is None or ms is None or (read["rows"] and rows is None):
+    time, at, written = text.partition("@")
+    ms = scaled_number(time, _MILLISECONDS, 1e-3, 1e9)
+    rows = whole_number(written.strip(), 1, INT64_MAX)
+    if ms is None or (at and rows is None):
         raise UsageError(
             f"expected a time such as 49ms, or 49ms@8 for 8 rows, got {text[:60]!r}",
             hint="a whole training step on one GPU, the mean of many",

@@ -6,7 +6,6 @@ the host's memory.
 """
 
 import difflib
-import re
 
 from dpdemo.config.numbers import scaled_number
 from dpdemo.errors import UsageError
@@ -77,8 +76,9 @@ LINKS = {
 }
 """The links that have a name."""
 
-_BANDWIDTH = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[MGT])B(?:/s|ps)\s*", re.IGNORECASE)
-_GIGABYTES = {"M": 1e-3, "G": 1.0, "T": 1e3}
+_GIGABYTES = {
+    f"{unit}{per}": rate for unit, rate in (("MB", 1e-3), ("GB", 1.0), ("TB", 1e3)) for per in ("/S", "PS")
+}
 
 
 def find_link(name: str) -> Link:
@@ -126,8 +126,7 @@ def link_of_bandwidth(text: str) -> Link:
         UsageError: for anything else.
 
     """
-    read = _BANDWIDTH.fullmatch(text)
-    rate = scaled_number(read["number"], _GIGABYTES[read["unit"].upper()], 1e-3, 1e6) if read else None
+    rate = scaled_number(text.upper(), _GIGABYTES, 1e-3, 1e6)
     if rate is None:
         raise UsageError(
             f"expected bytes per second such as 20GB/s, from 1MB/s to 1000TB/s, got {text[:60]!r}",
