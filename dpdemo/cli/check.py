@@ -12,7 +12,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.completion import rules
 from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint
-from dpdemo.cli.output import show as show_report
+from dpdemo.cli.output import print_report
 from dpdemo.cli.settings import codes_of, inputs_of, read_key
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import parse_num_virtual
@@ -99,7 +99,7 @@ def command(
         options |= {"batch_size": batch_size, "data_size": data_size, "drop_last": bool(drop_last)}
         with users_code(quiet=quiet, doing="checking") as say:
             report = check_found(find, Request(**options, autocast=autocast, progress=say))
-    show_report(report, form, save, quiet=quiet)
+    print_report(report, form, save, quiet=quiet)
     if report.findings and form == "text" and not quiet:
         print_hint(f"`dpdemo check --explain {report.findings[0].code}` tells more")
     if fail_on != "never" and report.fails(fail_on):

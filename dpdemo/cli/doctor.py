@@ -7,7 +7,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.check import failing_apart
 from dpdemo.cli.completion import models
-from dpdemo.cli.output import show
+from dpdemo.cli.output import print_report
 from dpdemo.cli.settings import read_gpu_memory
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
@@ -89,7 +89,7 @@ def command(
         case = Case(name, num_gpus, batch_size, inputs, gpu_memory, gpu, link or DEFAULT_LINK, steps)
         with users_code(quiet=quiet, doing="doctor") as say:
             report = diagnose(case, say)
-    show(report, form, save, quiet=quiet)
+    print_report(report, form, save, quiet=quiet)
     if not report.ok:
         raise typer.Exit(1)
 

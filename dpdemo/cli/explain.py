@@ -4,7 +4,7 @@ import typer
 
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
-from dpdemo.cli.output import show
+from dpdemo.cli.output import print_report
 from dpdemo.cli.settings import read_settings
 from dpdemo.cli.startup import loading_torch
 
@@ -41,6 +41,6 @@ def command(
         from dpdemo.explaining import walkthrough
 
     found = walkthrough.explain(checked, virtual=virtual)
-    show(found, form, save, quiet=quiet)
+    print_report(found, form, save, quiet=quiet)
     if found.devices.kind == "cpu" and not quiet:
         print_hint("no GPU is visible; `dpdemo explain --virtual --gpus 0,1,2` takes the four steps anyway")

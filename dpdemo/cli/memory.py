@@ -6,7 +6,7 @@ import typer
 
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
-from dpdemo.cli.output import show
+from dpdemo.cli.output import print_report
 from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_gpu_memory, read_settings
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.fields import Config
@@ -103,7 +103,7 @@ def command(
             progress=say,
             numbers=numbers,
         )
-    show(report, form, save, quiet=quiet)
+    print_report(report, form, save, quiet=quiet)
     if not report.fits:  # with --fit: not even one sample
         _fail(report, form, quiet=quiet)
 

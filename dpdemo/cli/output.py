@@ -24,7 +24,7 @@ stays ignored, Python's default: otherwise a closed socket would end a rank of D
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EINVAL}
 
 
-def show(report: "Report", form: str, paths: Sequence[Path] | None, *, quiet: bool) -> None:
+def print_report(report: "Report", form: str, paths: Sequence[Path] | None, *, quiet: bool) -> None:
     """Save a report under every path, then write it to stdout.
 
     The files come first: the reader of stdout may leave before the end, and wants the files nevertheless.

@@ -8,7 +8,7 @@ import typer
 
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_error, print_hint
-from dpdemo.cli.output import show
+from dpdemo.cli.output import print_report
 from dpdemo.cli.settings import read_settings
 from dpdemo.cli.startup import loading_torch, progress_bar
 from dpdemo.config.ranks import TIMEOUT_SECONDS
@@ -62,12 +62,12 @@ def command(
         with progress_bar(quiet=quiet) as progress:
             report = run_config(checked, virtual=virtual, progress=progress, timeout=timeout)
     except RunInterrupted as interrupt:
-        show(replace(interrupt.report, verbose=verbose), form, save, quiet=quiet)
+        print_report(replace(interrupt.report, verbose=verbose), form, save, quiet=quiet)
         print_error(DpdemoError("interrupted: the report holds the batches done so far"))
         raise typer.Exit(130) from None
     if not speaks(checked):
         return
-    show(replace(report, verbose=verbose), form, save, quiet=quiet)
+    print_report(replace(report, verbose=verbose), form, save, quiet=quiet)
     if not quiet:
         _hint(report, is_named=checked.gpus is not None)
 

@@ -6,7 +6,7 @@ import typer
 
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
-from dpdemo.cli.output import show
+from dpdemo.cli.output import print_report
 from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_settings
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.fields import INT64_MAX, Config
@@ -84,7 +84,7 @@ def command(
         with users_code(quiet=quiet, doing="predicting") as say:
             workload = observe_workload(checked, given, loss=loss or "auto", progress=say)
     check_anchors(anchors, workload)
-    show(predict_speedup(workload, found, numbers, anchors), form, save, quiet=quiet)
+    print_report(predict_speedup(workload, found, numbers, anchors), form, save, quiet=quiet)
 
 
 def _numbers(config: Config) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from dpdemo.cli import options as o
-from dpdemo.cli.output import show
+from dpdemo.cli.output import print_report
 from dpdemo.results.sweep import Measure
 from dpdemo.sweeping.sweep import BATCH_SIZES, GPUS, NEAR, sweep
 
@@ -29,4 +29,4 @@ def command(
 
     Pure arithmetic: each figure is that of a full batch, as dpdemo simulate reports it.
     """
-    show(sweep(gpus, batch_size, of=of, near=near), form, save, quiet=quiet)
+    print_report(sweep(gpus, batch_size, of=of, near=near), form, save, quiet=quiet)
