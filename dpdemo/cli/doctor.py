@@ -67,8 +67,7 @@ def command(
             input=input, batch_size=batch_size, link=link, one_gpu_step=one_gpu_step, save=save,
             format=form != "table",
         )  # fmt: skip
-        from dpdemo.cli.exec import run_here
-        from dpdemo.cli.execoutput import finisher
+        from dpdemo.cli.exec import finisher, run_here
         from dpdemo.diagnosing.answers import of_program
         from dpdemo.executing.hardware import Hardware
         from dpdemo.executing.program import find_program

@@ -1,6 +1,9 @@
-"""`dpdemo exec`: an unmodified program on virtual GPUs."""
+"""`dpdemo exec`: an unmodified program on virtual GPUs, and its report on stderr when it is over."""
 
+import contextlib
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -8,14 +11,20 @@ import typer
 
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
-from dpdemo.cli.edge import print_hint
-from dpdemo.cli.execoutput import Finish, finisher
+from dpdemo.cli.edge import print_error, print_hint
 from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory
 from dpdemo.cli.startup import loading_torch
 from dpdemo.config.gpus import card_named, parse_num_virtual
-from dpdemo.errors import UsageError
+from dpdemo.errors import RunError, UsageError
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program, find_program
+from dpdemo.files import replacing
+from dpdemo.results.check import CheckReport
+from dpdemo.results.console import make_console
+from dpdemo.results.devices import Devices
+from dpdemo.results.execution import ExecReport, Traffic
+from dpdemo.results.ranks import RanksResult
+from dpdemo.results.report import Report
 
 EXAMPLES = (
     "exec --gpus 4 train.py --epochs 1",
@@ -24,6 +33,11 @@ EXAMPLES = (
 )
 CONTEXT = {"allow_interspersed_args": False}
 DEFAULT_GPUS = 2
+Rules = tuple[tuple[str, ...], tuple[str, ...]]
+"""Codes of rules to apply, and to leave out."""
+Finish = Callable[..., None]
+"""Takes the report of a program or of its ranks, and perhaps the findings of `--check`."""
+_NOTHING = ExecReport("", (), Devices.of("cuda", ()), (), Traffic(0, 0, 0, 0, 0, 0), ())
 _INTERPRETER = re.compile(r"python[0-9.]*")
 Words = Annotated[
     list[str], typer.Argument(metavar="SCRIPT [ARGS]", help="What to run; ARGS are all its own.")
@@ -71,13 +85,11 @@ def command(
         raise SystemExit(run_ranks(found, hardware, ranks, finisher(quiet=quiet, path=report)))
     if gpus is None and not quiet:
         _hint(words)
-    chosen = _chosen(select, ignore, check=check)
-    run_here(found, hardware, finisher(quiet=quiet, path=report), chosen if check else None)
+    rules = _chosen(select, ignore, check=check)
+    run_here(found, hardware, finisher(quiet=quiet, path=report), rules)
 
 
-def run_here(
-    found: Program, hardware: Hardware, finish: Finish, rules: tuple[tuple[str, ...], tuple[str, ...]] | None
-) -> NoReturn:
+def run_here(found: Program, hardware: Hardware, finish: Finish, rules: Rules | None) -> NoReturn:
     """Run a program in this process, check its calls if there are rules, and exit as it does."""
     with loading_torch(hides_gpus=True):
         from dpdemo.executing.callcheck import CallCheck
@@ -86,8 +98,8 @@ def run_here(
     raise SystemExit(execute(found, hardware, finish, None if rules is None else CallCheck(*rules)))
 
 
-def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Read which rules to apply, before anything runs."""
+def _chosen(select: str, ignore: str, *, check: bool) -> Rules | None:
+    """Read which rules to apply, before anything runs; None without `--check`."""
     if not check and (select or ignore):
         raise UsageError(
             "expected `--check` beside it, got none",
@@ -99,7 +111,7 @@ def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], 
         from dpdemo.checking.registry import choose
 
         choose(*chosen)
-    return chosen
+    return chosen if check else None
 
 
 def _without_interpreter(program: list[str], *, is_module: bool) -> tuple[list[str], bool]:
@@ -116,3 +128,56 @@ def _hint(words: list[str]) -> None:
     if "--gpus" in words[1:]:
         print_hint(f"`--gpus` after {words[0]} belongs to the program; write dpdemo's before it")
     print_hint(f"{DEFAULT_GPUS} virtual GPUs, since none were named; `--gpus 4` before {words[0]} takes four")
+
+
+def finisher(
+    *,
+    quiet: bool = False,
+    path: Path | None = None,
+    answer: Callable[[ExecReport, CheckReport], Report] | None = None,
+) -> Finish:
+    """Return a function that saves and prints the reports; the exit code remains the program's.
+
+    Args:
+        quiet: of the report print only why ranks were stopped.
+        path: the file of `--report`.
+        answer: makes one report of a program's report and its findings.
+
+    """
+    stderr = sys.stderr
+    # all that drawing needs is imported now: afterwards `sys.path` is the program's, and Python about to end
+    findings = CheckReport("", 0, ())
+    _NOTHING.text("table")
+    _NOTHING.text("json")
+    findings.text("text")
+    if answer is not None:
+        str(answer(_NOTHING, findings))
+    make_console()
+
+    def finish(report: ExecReport | RanksResult, findings: CheckReport | None = None) -> None:
+        with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
+            sys.stdout.flush()  # what the program printed comes first
+        shown: list[Report] = [] if quiet else [report]
+        if answer is not None and isinstance(report, ExecReport) and findings is not None:
+            shown = [answer(report, findings)]
+        elif findings is not None:
+            shown.append(findings)
+        with contextlib.redirect_stderr(stderr), contextlib.suppress(OSError, ValueError):
+            if path is not None:
+                _save(path, report)
+            for each in shown:
+                stderr.write("\n")
+                each.write("table", stderr)
+            if quiet:
+                ranks = report.ranks if isinstance(report, ExecReport) else (report,)
+                stderr.writelines(f"{line}\n" for result in ranks for line in result.problem)
+
+    return finish
+
+
+def _save(path: Path, report: Report) -> None:
+    try:
+        with replacing(path) as file:
+            file.write(report.to_json())
+    except RunError as error:
+        print_error(error)
