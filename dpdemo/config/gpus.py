@@ -61,16 +61,27 @@ def _ordinals(ends: list[tuple[int, int]], text: str) -> tuple[int, ...]:
         if last < first:
             hint = f"write {last}-{first}, or list the ordinals in the order you want"
             raise _refused("a range that goes up", text, hint)
-        check_number(last + 1, str(last))
+        if last == MAX_GPUS:
+            raise _too_many(str(last))
     ordinals = tuple(ordinal for first, last in ends for ordinal in range(first, last + 1))
-    check_number(len(ordinals), text)
+    if len(ordinals) > MAX_GPUS:
+        raise _too_many(text)
     return ordinals
 
 
 def _bounded(digits: str) -> int:
     number = whole_number(digits, 0, MAX_GPUS)
-    check_number(MAX_GPUS + 1 if number is None else number, digits)
-    return number or 0
+    if number is None:
+        raise _too_many(digits)
+    return number
+
+
+def _too_many(got: str) -> UsageError:
+    return _refused(
+        f"at most {MAX_GPUS} GPUs, numbered 0 to {MAX_GPUS - 1}",
+        got,
+        "PyTorch can number no more; {strategy=ddp} with {nodes=4} previews several machines",
+    )
 
 
 def _refused(expected: str, got: str, hint: str) -> UsageError:
@@ -99,25 +110,8 @@ def parse_num_virtual(text: str) -> int:
                 f"virtual GPUs are numbered from 0: {{gpus={max(found) + 1}}} for a program that names "
                 f"cuda:{max(found)}, {{gpus={len(set(found))}}} for one that takes all it finds",
             )
-        found = len(found)
-    check_number(found)
+        return len(found)
     return found
-
-
-def check_number(count: int, got: str = "") -> None:
-    """Check that PyTorch can number so many devices; `got` is the user's text.
-
-    Raises:
-        UsageError: if there are more.
-
-    """
-    if count > MAX_GPUS:
-        raise UsageError(
-            f"expected at most {MAX_GPUS} GPUs, numbered 0 to {MAX_GPUS - 1}, got "
-            f"{show(got) if got else f'one numbered {count - 1}'}",
-            key="gpus",
-            hint="PyTorch can number no more; {strategy=ddp} with {nodes=4} previews several machines",
-        )
 
 
 def card_named(text: str) -> "Card":
