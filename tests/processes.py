@@ -1,4 +1,4 @@
-"""Programs that a test starts: each gets the same time before it counts as hung."""
+"""Programs that a test starts: each gets the same time before it counts as hung; tests without real GPUs."""
 
 import os
 import pty
@@ -7,6 +7,10 @@ import subprocess
 import sys
 import time
 
+import pytest
+import torch
+
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
 PATIENCE_SECONDS = 900
 """It only ends a hang: on a machine with many times the work it has cores for, a command takes minutes."""
 

@@ -6,11 +6,8 @@ import commandline
 import dataparallel
 import interrupts
 import pytest
-import torch
 from fastpart import mostly_slow
-from processes import run
-
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
+from processes import needs_no_gpu, run
 
 
 def hunt(fuzzer, most):

@@ -5,13 +5,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import torch
-from processes import run
+from processes import needs_no_gpu, run
 
 pytest_plugins = ("pytester",)
 
 ROOT = Path(__file__).parent.parent
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ import json
 import shlex
 
 import pytest
-import torch
 from jsonforms import read_json
-
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
+from processes import needs_no_gpu
 
 MODEL = """
 from torch import nn

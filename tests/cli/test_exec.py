@@ -7,11 +7,9 @@ import sys
 import textwrap
 
 import pytest
-import torch
 from jsonforms import read_json
-from processes import PATIENCE_SECONDS, loaded_by
+from processes import PATIENCE_SECONDS, loaded_by, needs_no_gpu
 
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
 pytestmark = needs_no_gpu
 
 SPLITS = {

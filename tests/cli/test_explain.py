@@ -4,11 +4,9 @@ import dataclasses
 import json
 
 import pytest
-import torch
+from processes import needs_no_gpu
 
 from dpdemo.results.explanation import Explanation
-
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
 
 @needs_no_gpu

@@ -7,13 +7,10 @@ import sys
 import textwrap
 
 import pytest
-import torch
 from jsonforms import read_json
-from processes import loaded_by
+from processes import loaded_by, needs_no_gpu
 
 from dpdemo.config.fields import Config
-
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
 
 GPUS = ["--gpus", "4"]
 SIZED = [*GPUS, "--gpu-memory", "24GiB"]

@@ -8,13 +8,10 @@ import subprocess
 import sys
 
 import pytest
-import torch
-from processes import PATIENCE_SECONDS, on_a_terminal
+from processes import PATIENCE_SECONDS, needs_no_gpu, on_a_terminal
 from rich.console import Console
 
 from dpdemo.cli.startup import loading_torch, progress_bar, users_code
-
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
 TRANSCRIPT = "".join(
     f"\tIn Model: input size torch.Size([{rows}, 5]) output size torch.Size([{rows}, 2])\n"

@@ -1,9 +1,8 @@
 """`--save` of each command: the format follows the ending; a wrong ending is refused before anything runs."""
 
 import pytest
-import torch
+from processes import needs_no_gpu
 
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 COMMANDS = [
     "simulate --gpus 3",
     "sweep --gpus 1-4 --batch-size 1-8",

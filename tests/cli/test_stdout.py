@@ -5,14 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from processes import run
+from processes import needs_no_gpu, run
 
 from dpdemo.cli.output import READER_LEFT
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = "simulate --gpus 8 --verbose --data-size 1000000"
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
 
 def bash(command, cwd=ROOT):

@@ -24,13 +24,6 @@ def test_an_empty_value_is_not_taken_for_a_default(dpdemo, words, named):
     assert f"expected a value, got an empty one - at {named}" in done.err
 
 
-def test_bad_usage_always_has_a_next_step(dpdemo):
-    for words in (["check", "--traceback", "nosuch"], ["speedup", "--parameters", "x", "--link", "pcie4"]):
-        done = dpdemo(*words)
-        assert done.code == 2
-        assert "\nhint: " in done.err
-
-
 def test_an_option_wins_over_the_file(dpdemo, tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text("batch_size: 30\n")
