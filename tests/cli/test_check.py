@@ -87,12 +87,18 @@ def test_inputs_come_from_a_function_of_the_batch_size(dpdemo):
     assert done.out == "Clean on 4 virtual GPUs, batch sizes 16, 8: no pitfalls\n"
 
 
-@pytest.mark.usefixtures("models")
-def test_json_holds_every_finding(dpdemo):
-    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "json")
-    document = json.loads(done.out)
-    assert document["schema"] == "dpdemo.check/1"
-    assert document["ok"] is False
+def test_each_format_has_the_finding_its_place_and_its_fix_and_no_colours(dpdemo, models, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    saved = [word for ending in ("json", "sarif", "md", "txt") for word in ("--save", f"r.{ending}")]
+    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-q", "-f", "github", *saved)
+    assert done.err == ""
+    first, last = done.out.splitlines()
+    assert first.startswith("::error file=zoo_of_models.py,line=13,title=DP301 lost-state::`steps` goes")
+    assert "%0AInstead of: self.steps += 1%0Awrite:%0Ay = model(x)%0A" in first
+    assert last.endswith("1 error")
+
+    document = json.loads((models / "r.json").read_text())
+    assert (document["schema"], document["ok"]) == ("dpdemo.check/1", False)
     (finding,) = document["findings"]
     assert (finding["code"], finding["file"], finding["line"]) == ("DP301", "zoo_of_models.py", 13)
     assert finding["before"] == "self.steps += 1"
@@ -102,43 +108,20 @@ def test_json_holds_every_finding(dpdemo):
     ]
     assert finding["is_example"] is False
 
-
-@pytest.mark.usefixtures("models")
-def test_github_gets_an_annotation_a_finding(dpdemo):
-    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "github")
-    first, last = done.out.splitlines()
-    assert first.startswith("::error file=zoo_of_models.py,line=13,title=DP301 lost-state::`steps` goes")
-    assert "%0AInstead of: self.steps += 1%0Awrite:%0Ay = model(x)%0A" in first
-    assert last.endswith("1 error")
-
-
-@pytest.mark.usefixtures("models")
-def test_sarif_has_a_result_and_its_rule(dpdemo):
-    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "sarif")
-    (run,) = json.loads(done.out)["runs"]
+    (run,) = json.loads((models / "r.sarif").read_text())["runs"]
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["DP301"]
     place = run["results"][0]["locations"][0]["physicalLocation"]
     assert place == {"artifactLocation": {"uri": "zoo_of_models.py"}, "region": {"startLine": 13}}
 
-
-@pytest.mark.usefixtures("models")
-def test_markdown_has_a_row_a_finding_and_the_fix(dpdemo):
-    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "markdown")
+    markdown = (models / "r.md").read_text()
+    assert markdown.startswith("**")
     assert "| error | DP301 lost-state | zoo\\_of\\_models.py:13 | \\`steps\\` goes" in " ".join(
-        done.out.split()
+        markdown.split()
     )
-    assert "```diff\n- self.steps += 1" in done.out
-
-
-def test_a_report_is_saved_by_its_ending_and_without_colours(dpdemo, models, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    starts = {"r.json": "{", "r.sarif": "{", "r.md": "**", "r.txt": "error"}
-    saved = (word for name in starts for word in ("--save", name))
-    assert dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-q", *saved).err == ""
-    for name, start in starts.items():
-        text = (models / name).read_text()
-        assert text.startswith(start)
-        assert "\x1b" not in text
+    assert "```diff\n- self.steps += 1" in markdown
+    text = (models / "r.txt").read_text()
+    assert text.startswith("error")
+    assert "\x1b" not in done.out + markdown + text
 
 
 def test_failed_save_keeps_the_old_file(dpdemo, models, monkeypatch):
