@@ -1,6 +1,6 @@
 """`dpdemo memory`: what each GPU must hold, before anyone pays for it."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -74,17 +74,13 @@ def command(
     Nothing is allocated, and no GPU is needed: a genuine step runs on virtual GPUs whose tensors have sizes
     and no numbers. Exits with 1 if a GPU lacks memory; with --fit, if not even one sample fits.
     """
-    for key, value in (("optimizer", optimizer), ("loss", loss), ("zero_grad", zero_grad)):
+    chosen: dict[str, Any] = {"optimizer": optimizer, "loss": loss, "zero_grad": zero_grad}
+    for key, value in chosen.items():
         exclusive(inference=inference, **{key: value})
     settings = read_settings(ctx)
     sizes = read_gpu_memory(gpu_memory, _num_gpus(settings))
-    training = Training(
-        optimizer or "adamw",
-        "auto" if loss is None else loss,
-        amp=amp,
-        inference=inference,
-        zero_grad=zero_grad or "before",
-    )
+    chosen = {key: value for key, value in chosen.items() if value is not None}
+    training = Training(**chosen, amp=amp, inference=inference)
     given = inputs_of(input, inputs)
     checked = batch_of_inputs(settings, input)
     with loading_torch(hides_gpus=True):
