@@ -48,18 +48,18 @@ class Gathering:
     def __init__(self, folder: Path, *, is_reporter: bool, is_one_of_ranks: bool = False) -> None:
         self.folder, self.is_reporter, self.is_one_of_ranks = folder, is_reporter, is_one_of_ranks
         self.logs: dict[Path, RankLog] = {}
-        self.ended_at: dict[Path, float] = {}
         self.problems: dict[str, tuple[str, ...]] = {}
         self.is_over = self.is_closing = False
 
     def read(self) -> None:
         """Read what all processes have noted since the last time."""
         known = {path.with_suffix(".jsonl") for path in self.folder.glob("*")}  # none before the first note
-        for path in sorted(known - set(self.ended_at)):
-            log = self.logs.setdefault(path, RankLog(-1, path))
-            if path not in self.ended_at and not is_alive(int(path.stem)):
-                self.ended_at[path] = time.time()
-            log.read()
+        for log in [self.logs.setdefault(path, RankLog(-1, path)) for path in sorted(known)]:
+            if log.code is None:
+                has_ended = not is_alive(_process(log))
+                log.read()
+                if has_ended:
+                    _settle(log)
 
     def worlds(self) -> Iterator[tuple[str, list[RankLog]]]:
         """Yield the ranks of each world of several, with its id."""
@@ -116,30 +116,30 @@ class Gathering:
 
     def _look(self, logs: Sequence[RankLog]) -> tuple[str, ...]:
         """Return why the ranks of a world can never go on, if so."""
-        if any(log.is_broken or (log.path in self.ended_at and not _is_done(log)) for log in logs):
+        if any(log.is_broken or log.code for log in logs):
             return ()  # a rank failed: the program's launcher stops the others
-        return mismatch(logs) or stuck(logs, {log.number for log in logs if log.path in self.ended_at})
+        return mismatch(logs) or stuck(logs)
 
     def _look_for_missing(self) -> tuple[list[RankLog], tuple[str, ...]]:
         """Return the ranks that wait for one that no process can become, and what to say of it."""
         waiting = [
             log
             for log in self.logs.values()
-            if log.joining is not None and log.waiting is not None and log.path not in self.ended_at
+            if log.joining is not None and log.waiting is not None and log.code is None
         ]
         if not waiting or self.is_one_of_ranks:
             return [], ()
         if self._num_candidates() < max(log.joining[1] for log in waiting if log.joining is not None):
             return [], ()  # the other ranks are started elsewhere
         others = may_become_ranks()
-        if others is None or others - {int(log.path.stem) for log in waiting}:
+        if others is None or others - set(map(_process, waiting)):
             return [], ()
         return waiting, never_joined(waiting, {log.number for log in self.logs.values()})
 
     def _num_candidates(self) -> int:
         """Count the processes of this program that are ranks, or could have been one before they ended."""
         own = os.getpid()
-        return max(len(self.logs), forked_by(own) + any(path.stem == str(own) for path in self.logs))
+        return max(len(self.logs), forked_by(own) + (own in map(_process, self.logs.values())))
 
     def _end(
         self,
@@ -155,8 +155,8 @@ class Gathering:
             on_stuck(message)
         for log in logs:
             with contextlib.suppress(OSError):
-                if int(log.path.stem) != os.getpid():
-                    os.kill(int(log.path.stem), signal.SIGKILL)
+                if _process(log) != os.getpid():
+                    os.kill(_process(log), signal.SIGKILL)
         if not ends_process:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -171,27 +171,31 @@ class Gathering:
         self.is_closing = True
         deadline = time.monotonic() + (0 if self.problems else _PATIENCE_S)
         self.read()
-        while any(self._is_open(log) for log in self.logs.values()) and time.monotonic() < deadline:
+        while time.monotonic() < deadline and any(
+            log.world is not None and not log.end and log.code is None for log in self.logs.values()
+        ):
             time.sleep(_POLL_S)
             self.read()
         self.is_over = True
+        for log in self.logs.values():
+            _settle(log)
         return tuple(self._result(program, name, logs) for name, logs in self.worlds())
 
-    def _is_open(self, log: RankLog) -> bool:
-        return log.world is not None and not log.end and log.path not in self.ended_at
-
     def _result(self, program: Program, name: str, logs: Sequence[RankLog]) -> RanksResult:
-        failed = {log.number: self.ended_at.get(log.path, time.time()) for log in logs if not _is_done(log)}
         message = self.problems.get(name, ())
-        if failed and not message:
-            ended = {log.number for log in logs} - set(failed)
-            how = dict.fromkeys(failed, "ended before its time")
-            message = mismatch(logs) or failure(logs, failed, ended, how)[1]
-        return summary(program, logs, [int(log.number in failed) for log in logs], message)
+        if not message and any(log.has_failed for log in logs):
+            message = mismatch(logs) or failure(logs, "ended before its time")[1]
+        return summary(program, logs, message)
 
 
-def _is_done(log: RankLog) -> bool:
-    return bool(log.end) and log.error is None
+def _process(log: RankLog) -> int:
+    return int(log.path.stem)
+
+
+def _settle(log: RankLog) -> None:
+    """Note that a rank has ended, or is out of time: a right one says so itself (`end`)."""
+    if log.code is None:
+        log.code, log.ended_at = int(not log.end or log.error is not None), time.time()
 
 
 @contextlib.contextmanager

@@ -23,13 +23,11 @@ def run_ranks(
     command = [sys.executable, *chosen, *program.arguments]
     with reaching_children(hardware):
         outcome = launch(num_ranks, command, {**os.environ, LAUNCHER: str(os.getpid())})
-    finish(summary(program, outcome.logs, outcome.codes, outcome.message))
+    finish(summary(program, outcome.ranks, outcome.message))
     return outcome.code
 
 
-def summary(
-    program: Program, logs: Sequence[RankLog], codes: Sequence[int], problem: tuple[str, ...]
-) -> RanksResult:
+def summary(program: Program, logs: Sequence[RankLog], problem: tuple[str, ...]) -> RanksResult:
     """Sum up what the ranks noted."""
     return RanksResult(
         program=str(program),
@@ -37,13 +35,13 @@ def summary(
         ranks=tuple(
             RankResult(
                 rank=log.number,
-                exit_code=code,
-                collectives=_collectives(log),
+                exit_code=log.exit_code(),
+                collectives=tuple(Collective(name, *sums) for name, sums in sorted(log.sums.items())),
                 peak_bytes=log.end.get("peak_bytes", {}),
                 models=_models(log),
                 samples=_samples(log),
             )
-            for log, code in zip(logs, codes, strict=True)
+            for log in logs
         ),
         problem=problem,
         mistakes=() if problem else find_mistakes({log.number: log.facts for log in logs}),
@@ -91,7 +89,3 @@ def _coverage(logs: Sequence[RankLog]) -> Iterator[Coverage]:
             times = Counter(index for one in row for index in one["drawn"])
             drawn = times.total()
             yield Coverage(at, fact["length"], drawn, drawn - len(times), fact["length"] - len(times))
-
-
-def _collectives(log: RankLog) -> tuple[Collective, ...]:
-    return tuple(Collective(name, count, nbytes) for name, (count, nbytes) in sorted(log.sums.items()))

@@ -1,4 +1,4 @@
-"""Read a rank's notes from its file: collectives, waits, errors and facts for the report.
+"""One rank as its watcher sees it: its notes (collectives, waits, errors, facts for the report) and its end.
 
 A rank appends a line of JSON to `PID.jsonl` for each event (`executing/rank/notes.py` writes them).
 Collectives are kept until all members of their group have made them; sums stay for the report.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ def public_name(operator: str) -> str:
 
 
 class RankLog:
-    """The events of one rank, in order."""
+    """The events of one rank, in order, and how its process ended."""
 
     def __init__(self, number: int, path: Path) -> None:
         self.number, self.path = number, path
@@ -69,10 +70,32 @@ class RankLog:
         self.joining: tuple[int, int] | None = None
         """Its rank and the number of ranks while it joins a process group."""
         self.world_id = ""
-        self.process: Event = {}
+        self.code: int | None = None
+        """The exit code, or None while the process runs."""
+        self.ended_at = math.inf
+        """The time when the process ended."""
         self.is_broken = False
         """Whether notes are missing, since the disk is full: then nobody knows who waits for whom."""
         self._num_read = 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its process failed, or is about to end by an error."""
+        return bool(self.code) or (self.code is None and self.error is not None)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it came to its end, though the process may take its time."""
+        return not self.has_failed and (self.code == 0 or bool(self.end))
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether its error only tells that another rank is gone."""
+        return self.error is not None and bool(self.error["is_lost"])
+
+    def exit_code(self) -> int:
+        """Return the exit code for the report."""
+        return 1 if self.error else self.code or 0
 
     def read(self) -> None:
         """Read what was noted since the last time."""
@@ -101,8 +124,6 @@ class RankLog:
             self.end, self.waiting = event, None
         elif kind in {"joining", "world"}:
             self._join(kind, event)
-        elif kind == "process":
-            self.process = event
         else:
             self.facts.append({"kind": kind, **event})
 

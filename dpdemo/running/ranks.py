@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from dpdemo.running.ranklog import RankLog
-from dpdemo.running.rankwatch import failure, first_failure, is_consequence, mismatch, stuck
+from dpdemo.running.rankwatch import failure, first_failure, mismatch, stuck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,42 +39,38 @@ _LOST_S = 2.0
 _whole_lines = threading.Lock()
 
 
-@dataclass(eq=False)
-class Rank:
-    """One process, and what it has noted."""
+class Rank(RankLog):
+    """A rank, its process, and the threads that print what it writes."""
 
-    number: int
-    process: subprocess.Popen[bytes]
-    log: RankLog
-    ended_at: float = 0.0
+    def __init__(self, number: int, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(number, folder / f"{process.pid}.jsonl")
+        self.process = process
+        self.pumps: list[threading.Thread] = []
 
-    @property
-    def code(self) -> int | None:
-        """The exit code, or None while it runs."""
-        code = self.process.poll()
-        if code is not None and not self.ended_at:
-            self.ended_at = time.time()
-        return code
+    def look(self) -> None:
+        """Notice whether it has ended, and read what it noted."""
+        self.code = self.process.poll()
+        if self.code is not None:
+            self.ended_at = min(self.ended_at, time.time())
+        self.read()
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """The end of all ranks: the exit code, a message, and the ranks whose tracebacks to show."""
-
-    code: int
-    message: tuple[str, ...] = ()
-    failures: tuple[RankLog, ...] = ()
+    def send(self, number: int) -> None:
+        """Send a signal to it, and to the processes that it has started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(self.process.pid) == self.process.pid:
+                os.killpg(self.process.pid, number)
+            else:
+                self.process.send_signal(number)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of all ranks: the exit code, a message, and what each rank did."""
+    """The end of all ranks: the exit code, a message, and which ranks failed by themselves, in order."""
 
+    ranks: Sequence[Rank]
     code: int
-    message: tuple[str, ...]
-    logs: tuple[RankLog, ...]
-    codes: tuple[int, ...]
-    first_failed: int | None = None
+    message: tuple[str, ...] = ()
+    failures: tuple[RankLog, ...] = ()
     stopped_by: signal.Signals | None = None
 
 
@@ -98,36 +94,27 @@ def launch(
 
     """
     ranks: list[Rank] = []
-    pumps: list[threading.Thread] = []
-    stopped_by = None
-    with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    prefix = f"{FOLDER}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         try:
             with _signals_raise():
                 port = _free_port()
                 for number in range(num_ranks):
-                    added = environment_of(number, num_ranks, port) | {NOTES: name}
-                    process = _start(
-                        command, {**environment, **added}, has_terminal=has_terminal and not number
-                    )
-                    ranks.append(Rank(number, process, RankLog(number, folder / f"{process.pid}.jsonl")))
-                    pumps += _pumps(number, process)
-                verdict = _watch(ranks, on_look)
+                    added = {**environment, **environment_of(number, num_ranks, port), NOTES: folder}
+                    process = _start(command, added, has_terminal=has_terminal and not number)
+                    ranks.append(Rank(number, Path(folder), process))
+                    ranks[-1].pumps = _pumps(number, process)
+                outcome = _watch(ranks, on_look)
         except _Stopped as stopped:
-            stopped_by = signal.Signals(stopped.number)
-            passed_on = stopped_by if has_terminal else signal.SIGTERM
-            verdict = Verdict(128 + stopped_by, _interrupted(ranks, stopped_by, passed_on))
+            outcome = _interrupted(ranks, stopped.by, stopped.by if has_terminal else signal.SIGTERM)
         finally:
             stop(ranks)
-        for pump in pumps:
-            pump.join(timeout=2)  # a grandchild may hold the pipe open
         for rank in ranks:
-            rank.log.read()
-        _print_tracebacks(verdict.failures)
-    codes = tuple(1 if rank.log.error else rank.code or 0 for rank in ranks)
-    logs = tuple(rank.log for rank in ranks)
-    first = verdict.failures[0].number if verdict.failures else None
-    return Outcome(verdict.code, verdict.message, logs, codes, first, stopped_by)
+            for pump in rank.pumps:
+                pump.join(timeout=2)  # a grandchild may hold the pipe open
+            rank.look()
+        _print_tracebacks(outcome.failures)
+    return outcome
 
 
 def environment_of(number: int, num_ranks: int, port: int) -> dict[str, str]:
@@ -135,18 +122,12 @@ def environment_of(number: int, num_ranks: int, port: int) -> dict[str, str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = str(max(1, cores // num_ranks))
     return {
-        "RANK": str(number),
-        "LOCAL_RANK": str(number),
-        "WORLD_SIZE": str(num_ranks),
-        "LOCAL_WORLD_SIZE": str(num_ranks),
-        "GROUP_RANK": "0",
+        **dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(number)),
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(num_ranks)),
+        **dict.fromkeys(("GROUP_RANK", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"), "0"),
         "GROUP_WORLD_SIZE": "1",
         "ROLE_NAME": "default",
-        "ROLE_RANK": str(number),
-        "ROLE_WORLD_SIZE": str(num_ranks),
         "TORCHELASTIC_RUN_ID": "none",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
@@ -192,10 +173,7 @@ def _pump(prefix: str, source: IO[bytes], target: IO[str]) -> None:
     with source:
         for line in source:
             text = line.decode(errors="replace").removesuffix("\n")
-            with (
-                _whole_lines,
-                contextlib.suppress(OSError, ValueError),
-            ):  # nobody reads it, or the disk is full
+            with _whole_lines, contextlib.suppress(OSError, ValueError):  # nobody reads, or a full disk
                 target.write(f"{prefix}{text}\n")
                 target.flush()
 
@@ -205,7 +183,7 @@ class _Stopped(BaseException):
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.number = number
+        self.by = signal.Signals(number)
 
 
 @contextlib.contextmanager
@@ -217,12 +195,9 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise _Stopped(number)
 
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # Python hears signals in the main one alone
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    is_main = threading.current_thread() is threading.main_thread()  # Python hears signals in this one alone
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()
+    before = {number: signal.getsignal(number) for number in numbers}
     for number in before:
         signal.signal(number, stop_once)
     try:
@@ -232,106 +207,77 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _interrupted(ranks: Sequence[Rank], by: signal.Signals, passed_on: signal.Signals) -> tuple[str, ...]:
+def _interrupted(ranks: Sequence[Rank], by: signal.Signals, passed_on: signal.Signals) -> Outcome:
     """Report where each rank was when the user stopped them, and wait for their clean-up."""
     for rank in ranks:
-        rank.log.read()
-    where = [f"  {rank.log.whereabouts()}" for rank in ranks if rank.code is None and rank.log.last]
+        rank.look()
+    where = [f"  {rank.whereabouts()}" for rank in ranks if rank.code is None and rank.last]
     for rank in ranks:
-        _send(rank, passed_on)
+        rank.send(passed_on)
     deadline = time.monotonic() + _CLEAN_UP_S
-    while time.monotonic() < deadline and any(rank.code is None for rank in ranks):
+    while time.monotonic() < deadline and any(rank.process.poll() is None for rank in ranks):
         time.sleep(_POLL_S)
-    return (f"{by.name}: all ranks were stopped", *where)
-
-
-def _send(rank: Rank, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if os.getpgid(rank.process.pid) == rank.process.pid:
-            os.killpg(rank.process.pid, number)
-        else:
-            rank.process.send_signal(number)
+    return Outcome(ranks, 128 + by, (f"{by.name}: all ranks were stopped", *where), stopped_by=by)
 
 
 def stop(ranks: Sequence[Rank]) -> None:
     """End all ranks, and the processes that they have started."""
     for rank in ranks:
-        if rank.code is None:
-            _send(rank, signal.SIGTERM)
+        if rank.process.poll() is None:
+            rank.send(signal.SIGTERM)
     deadline = time.monotonic() + _LAST_WORDS_S
     for rank in ranks:
         with contextlib.suppress(subprocess.TimeoutExpired):
             rank.process.wait(max(0.0, deadline - time.monotonic()))
-        _send(rank, signal.SIGKILL)
+        rank.send(signal.SIGKILL)
         rank.process.wait()
 
 
-def _watch(ranks: list[Rank], on_look: Callable[[], None]) -> Verdict:
+def _watch(ranks: list[Rank], on_look: Callable[[], None]) -> Outcome:
     """Wait until all ranks have ended, or until one can never go on."""
-    logs = [rank.log for rank in ranks]
     while True:
-        codes = [rank.code for rank in ranks]
-        for log in logs:
-            log.read()
+        for rank in ranks:
+            rank.look()
         on_look()
-        if any(codes) or any(log.error for log in logs):
+        if any(rank.has_failed for rank in ranks):
             return _failed(ranks)
-        ended = {rank.number for rank, code in zip(ranks, codes, strict=True) if code == 0}
-        is_known = not any(log.is_broken for log in logs)
-        message = (mismatch(logs) or stuck(logs, ended)) if is_known else ()
+        is_known = not any(rank.is_broken for rank in ranks)
+        message = (mismatch(ranks) or stuck(ranks)) if is_known else ()
         if message:
-            return Verdict(1, message)
-        if len(ended) == len(ranks):
-            return Verdict(0)
+            return Outcome(ranks, 1, message)
+        if all(rank.code == 0 for rank in ranks):
+            return Outcome(ranks, 0)
         time.sleep(_POLL_S)
 
 
-def _failed(ranks: Sequence[Rank]) -> Verdict:
+def _failed(ranks: Sequence[Rank]) -> Outcome:
     """Wait a moment for the other ranks, then name the rank that failed first and where the others waited."""
-    logs = [rank.log for rank in ranks]
     begun = time.monotonic()
     while True:
-        codes = [rank.code for rank in ranks]
-        for log in logs:
-            log.read()
-        failed = {
-            rank.number: rank.ended_at or time.time()
-            for rank, code in zip(ranks, codes, strict=True)
-            if code or (code is None and rank.log.error)
-        }
-        first = first_failure(logs, failed)
-        waited = time.monotonic() - begun
-        message = () if any(log.is_broken for log in logs) else mismatch(logs)
+        for rank in ranks:
+            rank.look()
+        message = () if any(rank.is_broken for rank in ranks) else mismatch(ranks)
         if message:  # gloo ends a process that gets more than it expects
-            return Verdict(1, message)
-        has_ended = first is not None and codes[first.number] is not None
-        if None not in codes or waited > (_LAST_WORDS_S if has_ended else _LOST_S):
+            return Outcome(ranks, 1, message)
+        first = first_failure(ranks)
+        patience = _LOST_S if first is None or first.code is None else _LAST_WORDS_S
+        if all(rank.code is not None for rank in ranks) or time.monotonic() - begun > patience:
             break
         time.sleep(_POLL_S)
-    ended = {
-        rank.number
-        for rank, code in zip(ranks, codes, strict=True)
-        if code == 0 or (code is None and rank.log.end and rank.number not in failed)  # it takes its time
-    }
-    how = {number: _how(codes[number] or 1) for number in failed}
-    first, message = failure(logs, failed, ended, how)
+    first, message = failure(ranks)
     if first is None:
-        return Verdict(1, message)
-    code = codes[first.number] or 1
-    first_failures = [log for log in logs if log.number in failed and not is_consequence(log.error)]
-    return Verdict(128 - code if code < 0 else code, message, tuple(dict.fromkeys([first, *first_failures])))
+        return Outcome(ranks, 1, message)
+    code = first.code or 1
+    others = [rank for rank in ranks if rank.has_failed and not rank.is_consequence and rank is not first]
+    return Outcome(ranks, 128 - code if code < 0 else code, message, (first, *others))
 
 
-def _how(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-
-
-def _print_tracebacks(logs: Sequence[RankLog]) -> None:
+def _print_tracebacks(ranks: Sequence[RankLog]) -> None:
     """Print the tracebacks that ranks left to the launcher; of one error on several ranks the first."""
     shown: set[str] = set()
-    for log in logs:
-        error = log.error or {}
+    for rank in ranks:
+        error = rank.error or {}
         if "traceback" in error and error["text"] not in shown:
             shown.add(error["text"])
-            prefix = f"[{log.number}] " if log.number else ""
+            prefix = f"[{rank.number}] " if rank.number else ""
             sys.stderr.writelines(f"{prefix}{line}\n" for line in error["traceback"].splitlines())

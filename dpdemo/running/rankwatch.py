@@ -7,13 +7,16 @@ ended, or is blocked for good itself. A rank whose connection broke is not the o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from math import inf
+from signal import Signals
+from typing import TYPE_CHECKING
 
 from dpdemo.running.ranklog import NEW_GROUP
 from dpdemo.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from dpdemo.running.ranklog import Event, RankLog
 
@@ -44,27 +47,24 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
     """Name the first collective of a group that differs between its ranks, and forget those that agree."""
     by_number = {rank.number: rank for rank in ranks}
     for group in sorted({group for rank in ranks for group in rank.open}):
-        members = _members(group, ranks)
+        members = next((rank.members[group] for rank in ranks if group in rank.members), ())
         while True:
-            front = {
-                number: by_number[number].open[group][0]
-                for number in members
-                if _has(by_number, number, group)
-            }
+            begun = [by_number[number] for number in members if number in by_number]
+            begun = [rank for rank in begun if rank.open.get(group)]
+            front = [rank.open[group][0] for rank in begun]
             differing = _differing(front)
             if differing is not None:
-                lines = [f"  {by_number[number].describe(event)}" for number, event in front.items()]
                 return (
                     f"The ranks are not in the same collective{differing}; NCCL would hang or mix them up:",
-                    *lines,
-                    *_progress([by_number[number] for number in front]),
-                    f"  {_advice(differing, list(front.values()))}",
+                    *(f"  {rank.describe(event)}" for rank, event in zip(begun, front, strict=True)),
+                    *_progress(begun),
+                    f"  {_advice(differing, front)}",
                 )
-            if len(front) < len(members) or not members:
+            if len(begun) < len(members) or not members:
                 break
-            for number in members:
-                by_number[number].open[group].popleft()
-    _pair_up(ranks)
+            for rank in begun:
+                rank.open[group].popleft()
+    _pair_up(by_number)
     return ()
 
 
@@ -76,25 +76,17 @@ def _advice(differing: str, begun: Sequence[Event]) -> str:
     return _SIZES if differing in {" (another shape)", _OTHER_SIZES} else _SAME_ORDER
 
 
-def _has(by_number: Mapping[int, RankLog], number: int, group: str) -> bool:
-    return number in by_number and bool(by_number[number].open.get(group))
-
-
-def _members(group: str, ranks: Sequence[RankLog]) -> tuple[int, ...]:
-    return next((rank.members[group] for rank in ranks if group in rank.members), ())
-
-
-def _differing(front: Mapping[int, Event]) -> str | None:
+def _differing(front: Sequence[Event]) -> str | None:
     """Describe how the collectives differ, or return None if they match."""
     if len(front) < 2:
         return None
-    first, *others = front.values()
+    first, *others = front
     if any(event["op"] != first["op"] for event in others):
         return ""
     for key, word in _WORDS.items():
         if any(event.get(key) != first.get(key) for event in others):
             return f" (another {word})"
-    return _splits_differ(list(front.values()))
+    return _splits_differ(front)
 
 
 _WORDS = {
@@ -108,7 +100,7 @@ _WORDS = {
 """By key of an event, what to call it if ranks differ in it."""
 
 
-def _splits_differ(row: list[Event]) -> str | None:
+def _splits_differ(row: Sequence[Event]) -> str | None:
     """Compare what each rank sends to each other one with what that one expects."""
     if len(row) != len(row[0].get("splits", [()])[0]):
         return None
@@ -119,10 +111,9 @@ def _splits_differ(row: list[Event]) -> str | None:
     return None
 
 
-def _pair_up(ranks: Sequence[RankLog]) -> None:
+def _pair_up(by_number: Mapping[int, RankLog]) -> None:
     """Forget sends and receives that both sides have begun."""
-    by_number = {rank.number: rank for rank in ranks}
-    for rank in ranks:
+    for rank in by_number.values():
         for key, begun in rank.exchanged.items():
             other = ("recv" if key[0] == "send" else "send", *key[1:])
             peer = by_number.get(key[3] if key[0] == "send" else key[2])
@@ -131,14 +122,14 @@ def _pair_up(ranks: Sequence[RankLog]) -> None:
                 begun.popleft()
 
 
-def stuck(ranks: Sequence[RankLog], ended: set[int]) -> tuple[str, ...]:
-    """Name ranks that wait for one that has ended, or for each other; `ended` are those that have."""
-    blocked = {rank.number: rank for rank in ranks if rank.waiting is not None and rank.number not in ended}
-    needs = {number: _missing(rank, ranks, ended) for number, rank in blocked.items()}
+def stuck(ranks: Sequence[RankLog]) -> tuple[str, ...]:
+    """Name ranks that wait for one that has ended, or for each other."""
+    blocked = {rank.number: rank for rank in ranks if rank.waiting is not None and not rank.has_ended}
+    needs = {number: _missing(rank, ranks) for number, rank in blocked.items()}
     for number, missing in needs.items():
-        gone = sorted(missing & ended)
-        if gone:
-            return waits_for(blocked[number], next(rank for rank in ranks if rank.number == gone[0]))
+        gone = next((rank for rank in ranks if rank.number in missing and rank.has_ended), None)
+        if gone is not None:
+            return waits_for(blocked[number], gone)
     for_good = {number for number, missing in needs.items() if missing}
     while True:
         staying = {number for number in for_good if needs[number] & for_good}
@@ -196,20 +187,11 @@ def _is_making_group(rank: RankLog) -> bool:
 
 
 def _waiting_in(rank: RankLog) -> str:
-    open_calls = [event for _, event in _open_calls(rank)]
-    return rank.describe(open_calls[0]) if open_calls else rank.whereabouts()
+    first = next(chain(*rank.open.values(), *rank.exchanged.values()), None)
+    return rank.whereabouts() if first is None else rank.describe(first)
 
 
-def _open_calls(rank: RankLog) -> Iterator[tuple[str, Event]]:
-    for group, begun in rank.open.items():
-        for event in begun:
-            yield group, event
-    for key, begun in rank.exchanged.items():
-        for event in begun:
-            yield key[1], event
-
-
-def _missing(rank: RankLog, ranks: Sequence[RankLog], ended: set[int]) -> set[int]:
+def _missing(rank: RankLog, ranks: Sequence[RankLog]) -> set[int]:
     """Return the ranks that have not begun what this one is blocked in."""
     by_number = {each.number: each for each in ranks}
     missing: set[int] = set()
@@ -229,7 +211,7 @@ def _missing(rank: RankLog, ranks: Sequence[RankLog], ended: set[int]) -> set[in
             each.number
             for each in ranks
             if each.setups <= rank.setups  # whoever is through has done its part: this rank is only slower
-            and (each.number in ended or each.waiting is None or not each.waiting["is_setup"])
+            and (each.has_ended or each.waiting is None or not each.waiting["is_setup"])
         }
     return missing - {rank.number}
 
@@ -259,51 +241,32 @@ def _passes(rank: RankLog) -> int | None:
     return max(noted, default=None)
 
 
-def first_failure(ranks: Sequence[RankLog], failed: Mapping[int, float]) -> RankLog | None:
-    """Return the rank that failed first by itself; `failed` has the time when each ended.
-
-    A rank whose connection to another broke is a consequence. None if all are.
-    """
-    culprits = [rank for rank in ranks if rank.number in failed and not is_consequence(rank.error)]
-    return min(culprits, key=lambda rank: min(failed[rank.number], _time(rank.error)), default=None)
+def first_failure(ranks: Sequence[RankLog]) -> RankLog | None:
+    """Return the rank that failed first by itself, or None if all only lost their connection to another."""
+    culprits = [rank for rank in ranks if rank.has_failed and not rank.is_consequence]
+    return min(culprits, key=lambda rank: min(rank.ended_at, (rank.error or {}).get("t", inf)), default=None)
 
 
-def is_consequence(error: Event | None) -> bool:
-    """Return whether an error only tells that another rank is gone."""
-    return error is not None and bool(error["is_lost"])
-
-
-def _time(error: Event | None) -> float:
-    return float("inf") if error is None else float(error["t"])
-
-
-def failure(
-    ranks: Sequence[RankLog], failed: Mapping[int, float], ended: set[int], how: Mapping[int, str]
-) -> tuple[RankLog | None, tuple[str, ...]]:
+def failure(ranks: Sequence[RankLog], how: str = "") -> tuple[RankLog | None, tuple[str, ...]]:
     """Return the rank that failed first, and its error or else how it ended, and where the others waited.
 
     None if a rank only lost its connection to one that has ended well.
     """
-    first = first_failure(ranks, failed)
+    first = first_failure(ranks)
     if first is None:
-        first = next(rank for rank in ranks if rank.number in failed)
-        gone = next((rank for rank in ranks if rank.number in ended), None)
+        first = next(rank for rank in ranks if rank.has_failed)
+        gone = next((rank for rank in ranks if rank.has_ended), None)
         if gone is not None:
             return None, waits_for(first, gone)
-    others = [rank for rank in ranks if rank is not first and rank.number not in ended]
-    return first, _told(first, how[first.number], others)
-
-
-def _told(rank: RankLog, how: str, others: Sequence[RankLog]) -> tuple[str, ...]:
-    """Report which rank failed, its error, and where the others waited."""
-    error: dict[str, Any] = rank.error or {}
-    what = (
-        f"rank {rank.number} failed: {error['text']} at {error['at']}"
-        if error
-        else f"rank {rank.number} {how}"
+    error: Event = first.error or {}
+    what = f"failed: {error['text']} at {error['at']}" if error else how or _ended(first.code or 1)
+    others = [f"  {rank.whereabouts()}" for rank in ranks if rank is not first and not rank.has_ended]
+    return first, (
+        f"rank {first.number} {what}; all ranks were stopped",
+        *(f"  {line}" for line in error.get("hints", ())),
+        *(["The others were in:", *others] if others else ()),
     )
-    where = [f"  {other.whereabouts()}" for other in others]
-    hints = [f"  {line}" for line in error.get("hints", ())]
-    if where:
-        where.insert(0, "The others were in:")
-    return (f"{what}; all ranks were stopped", *hints, *where)
+
+
+def _ended(code: int) -> str:
+    return f"was ended by {Signals(-code).name}" if code < 0 else f"failed with exit code {code}"

@@ -108,13 +108,12 @@ def _needs_launcher(config: Config) -> UsageError:
 
 def _failed(outcome: Outcome, devices: Devices) -> DpdemoError:
     """Return the error of the rank that failed first, or how its process ended."""
-    failed = [number for number, code in enumerate(outcome.codes) if code]
-    first = failed[0] if outcome.first_failed is None else outcome.first_failed
-    error = outcome.logs[first].error
+    first = next(iter(outcome.failures or [rank for rank in outcome.ranks if rank.exit_code()]))
+    error = first.error
     if error is not None:
         kind = UsageError if error["is_usage"] else RunError
         return kind(error["text"], key=error["key"], hint=error["hint"])
-    place, code = RankPlace(first, 0, first, devices[first]), outcome.codes[first]
+    place, code = RankPlace(first.number, 0, first.number, devices[first.number]), first.exit_code()
     if code >= 0:
         return RunError(
             f"expected every rank to the end, got exit code {code} of {place}",
