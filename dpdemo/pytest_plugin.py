@@ -134,9 +134,8 @@ def _open(stack: contextlib.ExitStack, number: int, **options: Any) -> VirtualGp
     os.environ.pop(GPUS, None)  # a worker of xdist opens its GPUs here, not when torch is imported
     if "PYTEST_XDIST_WORKER" in os.environ:  # it watches the ranks of its tests, not the session above it
         os.environ.pop(NOTES, None)
-    from dpdemo.executing.children import reaching_children
     from dpdemo.executing.gathering import gathering
-    from dpdemo.executing.hardware import Hardware
+    from dpdemo.executing.hardware import Hardware, reaching_children
     from dpdemo.virtual import virtual_gpus
 
     if options.get("storage", "cpu") == "cpu":  # ranks that a test starts with mp.spawn see the GPUs too

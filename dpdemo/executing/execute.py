@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from dpdemo.executing.callcheck import CallCheck, is_rehearsing
-from dpdemo.executing.children import reaching_children
 from dpdemo.executing.gathering import gathering
-from dpdemo.executing.hardware import Hardware
+from dpdemo.executing.hardware import Hardware, reaching_children
 from dpdemo.executing.program import Program, run_program
 from dpdemo.executing.rank.following import follow_program
 from dpdemo.executing.startup.sitecustomize import VISIBLE

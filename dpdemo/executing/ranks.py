@@ -5,8 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from dpdemo.executing.children import reaching_children
-from dpdemo.executing.hardware import Hardware
+from dpdemo.executing.hardware import Hardware, reaching_children
 from dpdemo.executing.mistakes import find_mistakes
 from dpdemo.executing.program import Program
 from dpdemo.executing.startup.sitecustomize import LAUNCHER

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dpdemo.executing.importing import when_imported
+from dpdemo.executing.startup.sitecustomize import when_imported
 
 
 @pytest.fixture

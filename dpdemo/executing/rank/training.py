@@ -15,7 +15,6 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 
-from dpdemo.executing.importing import when_imported
 from dpdemo.executing.rank import ADDED
 from dpdemo.executing.rank.models import (
     ByHand,
@@ -30,6 +29,7 @@ from dpdemo.executing.rank.models import (
 )
 from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked
+from dpdemo.executing.startup.sitecustomize import when_imported
 from dpdemo.models.frames import is_users
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.watching.tree import tensors_in

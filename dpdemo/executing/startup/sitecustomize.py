@@ -7,11 +7,12 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 GPUS = "DPDEMO_CHILDREN_GPUS"
 """The GPUs that children open, as `Hardware.to_text` writes them."""
@@ -26,8 +27,11 @@ LAUNCHER = "DPDEMO_RANKS_LAUNCHER"
 _HERE = Path(__file__).parent
 
 
-class _TorchFinder(MetaPathFinder):
-    """Finds torch as Python does, and opens the GPUs once it is loaded."""
+class _Finder(MetaPathFinder):
+    """Finds a module as Python does, and lets `run` load it, once."""
+
+    def __init__(self, name: str, run: Callable[[Callable[[Any], None], Any], None]) -> None:
+        self.name, self.run = name, run
 
     def find_spec(
         self,
@@ -35,8 +39,8 @@ class _TorchFinder(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return where torch is; programs ask that without importing it, too."""
-        if fullname != "torch":
+        """Return where the module is; programs ask that without importing it, too."""
+        if fullname != self.name:
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
         found = (finder.find_spec(fullname, path, target) for finder in others)
@@ -49,18 +53,33 @@ class _TorchFinder(MetaPathFinder):
         load = loader.exec_module  # type: ignore[attr-defined]
 
         def exec_module(module: ModuleType) -> None:
-            chosen = os.environ.get(VISIBLE)
-            os.environ[VISIBLE] = HIDDEN
-            load(module)
-            sys.meta_path.remove(self)
             del loader.exec_module  # type: ignore[attr-defined]
-            if GPUS in os.environ:
-                _open_gpus(chosen)
+            self.run(load, module)
+            sys.meta_path.remove(self)
 
         loader.exec_module = exec_module  # type: ignore[attr-defined]
 
 
-def _open_gpus(chosen: str | None) -> None:
+def when_imported(name: str, then: Callable[[Any], object]) -> None:
+    """Call `then` with a module once it is imported, which may be now or never: to import it costs time."""
+
+    def run(load: Callable[[Any], None], module: Any) -> None:
+        load(module)
+        then(module)
+
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, run))
+
+
+def _open_gpus(load: Callable[[ModuleType], None], torch: ModuleType) -> None:
+    """Load torch while real GPUs are hidden, and open the virtual ones."""
+    chosen = os.environ.get(VISIBLE)
+    os.environ[VISIBLE] = HIDDEN
+    load(torch)
+    if GPUS not in os.environ:
+        return
     if importlib.util.find_spec("dpdemo") is None:  # as where the parent runs from a folder of sources
         package = _HERE.parent.parent
         spec = importlib.util.spec_from_file_location(
@@ -105,7 +124,7 @@ def _start() -> None:
         del os.environ[VISIBLE]
         os.putenv(VISIBLE, HIDDEN)  # children inherit it again
     if GPUS in os.environ:
-        sys.meta_path.insert(0, _TorchFinder())
+        sys.meta_path.insert(0, _Finder("torch", _open_gpus))
     _import_next()
 
 
