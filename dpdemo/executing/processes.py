@@ -1,7 +1,8 @@
-"""Processes of this machine that may become ranks: those that this one has started, directly or not."""
+"""Processes of this machine: which run, and which that this one has started may become ranks."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -34,7 +35,7 @@ def is_alive(process: int) -> bool:
     """Return whether a process runs; one that has ended and waits to be collected does not."""
     try:
         if sys.platform == "linux":
-            return _state_and_parent(process)[0] != "Z"
+            return _state_and_parent(str(process))[0] != "Z"
         os.kill(process, 0)
     except PermissionError:
         return True
@@ -43,8 +44,22 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def _state_and_parent(process: int) -> tuple[str, int]:
-    words = Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+def is_running() -> bool:
+    """Return whether a thread of this process, but for the one that asks, uses a core or wants one."""
+    own = str(threading.get_native_id())
+    try:
+        tasks = [task for task in os.listdir("/proc/self/task") if task != own]  # noqa: PTH208 - names alone
+    except OSError:
+        return False  # not Linux: stacks must do
+    for task in tasks:
+        with contextlib.suppress(OSError):
+            if _state_and_parent(f"self/task/{task}")[0] in "RD":
+                return True
+    return False
+
+
+def _state_and_parent(task: str) -> tuple[str, int]:
+    words = Path(f"/proc/{task}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     return words[0], int(words[1])
 
 
@@ -56,11 +71,11 @@ def may_become_ranks() -> set[int] | None:
     if sys.platform != "linux":
         return None
     parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - names alone
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - names alone
         try:
-            state, parent = _state_and_parent(int(name))
+            state, parent = _state_and_parent(name)
             command = Path(f"/proc/{name}/cmdline").read_text("utf-8", "replace")
-        except (OSError, ValueError):
+        except OSError:
             continue
         if state != "Z" and not any(helper in command for helper in _HELPERS):
             parents[int(name)] = parent

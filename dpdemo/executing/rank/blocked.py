@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import functools
 import inspect
 import os
 import sys
 import threading
 import time
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from dpdemo.executing.rank.notes import never_raises, users_line
+from dpdemo.executing.processes import is_running
+from dpdemo.executing.rank.notes import around, never_raises, users_line
 from dpdemo.models.frames import is_users
 from dpdemo.virtual.process_groups import attempt, before_first_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
 
     from dpdemo.executing.rank.notes import Notes
@@ -92,7 +90,6 @@ class BlockedNotes:
                 is_setup=what in _SETUP,
                 backward=self.models.backward_passes(),
                 unused=self.models.unused(),
-                t=time.time(),
             )
 
     def _function_and_line(self) -> tuple[str, str] | None:
@@ -113,7 +110,7 @@ def is_waiting(frame: FrameType) -> bool:
     """Return whether the innermost call is one that waits for other ranks."""
     here: FrameType | None = frame
     while here is not None:
-        if here.f_code is _WAIT_CODE:
+        if here.f_code is _wait.__code__:
             return True
         name = here.f_code.co_filename
         if name.startswith(_WAITING_FILES):
@@ -132,7 +129,7 @@ def _function(frame: FrameType) -> str:
         name = here.f_code.co_filename
         if is_users(name):
             break
-        if here.f_code is _WAIT_CODE:
+        if here.f_code is _wait.__code__:
             found = "Work.wait"
         elif name.startswith((*_WAITING_FILES, f"{_TORCH}_tensor.py")) and here.f_code.co_name != "wrapper":
             found = here.f_code.co_name
@@ -140,35 +137,9 @@ def _function(frame: FrameType) -> str:
     return found
 
 
-def is_running() -> bool:
-    """Return whether a thread of this process, but for the one that asks, uses a core or wants one."""
-    own = str(threading.get_native_id())
-    try:
-        tasks = [task for task in os.listdir("/proc/self/task") if task != own]  # noqa: PTH208 - names alone
-    except OSError:
-        return False  # not Linux: stacks must do
-    for task in tasks:
-        with contextlib.suppress(OSError):
-            state = (
-                Path(f"/proc/self/task/{task}/stat")
-                .read_text("ascii", "replace")
-                .rpartition(")")[2]
-                .split()[0]
-            )
-            if state in "RD":
-                return True
-    return False
-
-
-def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(self, *args, **kwargs)
-
-    return wait
-
-
-_WAIT_CODE = next(each for each in _wait.__code__.co_consts if hasattr(each, "co_code"))
+def _wait(wait: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Go around `Work.wait`, which is C++ and has no frame of its own."""
+    return wait(self, *args, **kwargs)
 
 
 def _world_id(store: Any) -> str:
@@ -182,17 +153,16 @@ def _world_id(store: Any) -> str:
 def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedNotes:
     """Look at this process from its first process group on."""
     c10d: Any = dist.distributed_c10d
-    work: Any = dist.Work
-    work.wait = _wait(work.wait)
+    around(dist.Work, "wait")(_wait)
     blocked = BlockedNotes(notes, models, is_launched=is_launched)
-    join, world_id = c10d.init_process_group, ""
+    world_id = ""
 
     def agree(store: Any) -> None:
         nonlocal world_id
         world_id = _world_id(store)
 
     before_first_group.append(agree)
-    signature = inspect.signature(join)
+    signature = inspect.signature(c10d.init_process_group)
 
     @never_raises
     def note_joining(*args: Any, **kwargs: Any) -> None:
@@ -205,8 +175,8 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
             size=size if size >= 0 else int(os.environ["WORLD_SIZE"]),
         )
 
-    @functools.wraps(join)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+    @around(c10d, "init_process_group")
+    def init_process_group(join: Any, *args: Any, **kwargs: Any) -> Any:
         note_joining(*args, **kwargs)
         blocked.start()
         result = join(*args, **kwargs)
@@ -214,5 +184,5 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
         notes.write("world", rank=rank, size=size, id=world_id, at=users_line())
         return result
 
-    c10d.init_process_group = dist.init_process_group = init_process_group
+    dist.init_process_group = init_process_group
     return blocked

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from dpdemo.executing.rank.notes import never_raises, users_line
+from dpdemo.executing.rank.notes import around, never_raises, users_line
 from dpdemo.running.ranklog import NEW_GROUP, POINT_TO_POINT
 from dpdemo.virtual.labels import flat_tensors
 
@@ -44,20 +42,12 @@ class CollectiveNotes:
 
     def __call__(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
         """Note one collective."""
-        key = self._key(group)
-        number = self.counts[key] = self.counts.get(key, 0) + 1
         self.total += name not in POINT_TO_POINT
         tensors = [] if name == "barrier" else list(flat_tensors(args))
         event: dict[str, Any] = {
-            "n": number,
-            "op": name,
             "shapes": [list(one.shape) for one in tensors[:_MAX_SHAPES]],
             "dtype": str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
             "bytes": sum(one.numel() * one.element_size() for one in tensors),
-            "group": key,
-            "at": users_line(),
-            "backward": self.backward_passes(),
-            "t": time.time(),
         }
         if name in POINT_TO_POINT:
             event |= {"peer": dist.get_global_rank(group, args[2]) if name != "recv_any_source_" else -1}
@@ -66,30 +56,21 @@ class CollectiveNotes:
             event |= _common(name, group, args, tensors)
             if name in _ROOT_AT:
                 event["root"] = dist.get_global_rank(group, args[_ROOT_AT[name]])
-        self.notes.write("collective", **event)
+        self._write(self._key(group), name, **event)
+
+    def _write(self, key: str, op: str, **values: Any) -> None:
+        """Note the next collective of a group."""
+        number = self.counts[key] = self.counts.get(key, 0) + 1
+        common = {"n": number, "op": op, "group": key, "at": users_line(), "backward": self.backward_passes()}
+        self.notes.write("collective", **common, **values)
 
     @never_raises
     def made_group(self, op: str, ranks: Any, members: list[int], **same: Any) -> None:
         """Note that a group is made: all `members` have to make it, with the `same` values."""
         key = f"{NEW_GROUP} {','.join(map(str, members))}"
-        number = self.counts[key] = self.counts.get(key, 0) + 1
-        if number == 1:
+        if key not in self.counts:
             self.notes.write("group", group=key, ranks=members)
-        self.notes.write(
-            "collective",
-            n=number,
-            op=op,
-            shapes=[],
-            dtype="",
-            bytes=0,
-            group=key,
-            members=members,
-            ranks=ranks,
-            at=users_line(),
-            backward=self.backward_passes(),
-            t=time.time(),
-            **same,
-        )
+        self._write(key, op, shapes=[], dtype="", bytes=0, members=members, ranks=ranks, **same)
 
     def _key(self, group: Any) -> str:
         """Return the group's name together with its ranks: names begin again with each init_process_group."""
@@ -148,10 +129,9 @@ def watch(
     made = CollectiveNotes(notes, backward_passes)
     listeners.append(made)
     c10d: Any = dist.distributed_c10d
-    make, split = c10d._new_group_with_tag, c10d.split_group
 
-    @functools.wraps(make)
-    def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+    @around(c10d, "_new_group_with_tag")
+    def new_group(make: Any, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         everyone = list(range(dist.get_world_size()))
         chosen = everyone if ranks is None else sorted(ranks)
         if kwargs.get("use_local_synchronization"):  # torch names the group by how many there are
@@ -160,11 +140,12 @@ def watch(
             made.made_group("new_group", chosen, everyone)
         return make(ranks, *args, **kwargs)
 
-    @functools.wraps(split)
-    def split_group(parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+    @around(c10d, "split_group")
+    def split_group(
+        split: Any, parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
         made.made_group("split_group", split_ranks, dist.get_process_group_ranks(parent_pg))
         return split(parent_pg, split_ranks, *args, **kwargs)
 
-    c10d._new_group_with_tag = new_group
-    c10d.split_group = dist.split_group = split_group
+    dist.split_group = split_group
     return made

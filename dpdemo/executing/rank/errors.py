@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
-from dpdemo.executing.rank.notes import NOWHERE, short
+from dpdemo.executing.rank.notes import NOWHERE, around, short
 from dpdemo.models.frames import is_installed, users_frames, without_watchers
 
 if TYPE_CHECKING:
@@ -73,10 +72,9 @@ _noters: dict[int, Callable[..., object]] = {}
 
 def watch_processes() -> None:
     """Also note an exception that ends the function of a process, in this one or one forked from it."""
-    run = BaseProcess.run
 
-    @functools.wraps(run)
-    def noted_run(self: BaseProcess) -> None:
+    @around(BaseProcess, "run")
+    def noted_run(run: Any, self: BaseProcess) -> None:
         try:
             run(self)
         except BaseException as error:
@@ -86,8 +84,6 @@ def watch_processes() -> None:
             if note is not None and isinstance(cause, Exception):
                 note(type(cause), cause, cause.__traceback__)
             raise
-
-    BaseProcess.run = noted_run  # type: ignore[method-assign]
 
 
 def first_lines(kind: type[BaseException], error: BaseException) -> str:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpdemo.executing.processes import has_reader
+from dpdemo.executing.processes import has_reader, is_running
 from dpdemo.running.ranks import NOTES
 
 if TYPE_CHECKING:
@@ -122,8 +122,6 @@ def _let_threads_rest() -> None:
 
     It needs the interpreter's lock for that, and a thread that asks for the lock then is ended inside C++.
     """
-    from dpdemo.executing.rank.blocked import is_running
-
     deadline, looks = time.monotonic() + _REST_S, 0
     while looks < _LOOKS and time.monotonic() < deadline:
         time.sleep(_LOOK_S)

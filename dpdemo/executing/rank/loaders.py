@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import weakref
 import zlib
@@ -14,13 +13,18 @@ import torch
 from torch.utils.data import DataLoader, Subset, dataloader
 from torch.utils.data.distributed import DistributedSampler
 
-from dpdemo.executing.rank.notes import never_raises, users_line, users_lines
+from dpdemo.executing.rank.notes import around, never_raises, users_line, users_lines
 from dpdemo.executing.rank.numbers import checksum
 
 if TYPE_CHECKING:
     from dpdemo.executing.rank.notes import Notes
 
 _MAX_INDICES, _MAX_LISTS, _MAX_SIZES = 100_000, 16, 8
+_NOTED = (
+    *("at", "number", "set_epoch", "dataset", "count", "sizes", "sum"),
+    *("is_distributed", "is_shuffled", "is_indexed", "was_trained"),
+)
+"""Attributes of an epoch that are noted as they are."""
 
 
 class LoaderNames:
@@ -63,10 +67,10 @@ class Epoch:
             sampler = inner
         self.number = number
         self.at = vars(loader).get("_dpdemo_at", users_line())
-        self.sampler = type(sampler).__name__
         self.is_distributed = hasattr(sampler, "set_epoch")
         self.is_shuffled = self.is_distributed and bool(getattr(sampler, "shuffle", False))
-        self.set_epoch = getattr(sampler, "epoch", None)
+        epoch = getattr(sampler, "epoch", None)
+        self.set_epoch = epoch if isinstance(epoch, int) else None
         self.batches = getattr(loader, "_index_sampler", ())
         self.data, self.dataset = loader.dataset, fingerprint(loader.dataset)
         self.pending: deque[Any] = deque()
@@ -151,21 +155,10 @@ class LoaderNotes:
         one.is_written = True
         self.notes.write(
             "epoch",
-            at=one.at,
-            number=one.number,
-            sampler=one.sampler,
-            is_distributed=one.is_distributed,
-            is_shuffled=one.is_shuffled,
-            set_epoch=one.set_epoch if isinstance(one.set_epoch, int) else None,
-            dataset=one.dataset,
+            **{name: getattr(one, name) for name in _NOTED},
             length=one.length(),
-            count=one.count,
-            sizes=one.sizes,
-            sum=one.sum,
             drawn=one.drawn if one.number <= _MAX_LISTS and one.count <= _MAX_INDICES else None,
-            is_indexed=one.is_indexed,
             is_complete=is_complete or one.is_whole(),
-            was_trained=one.was_trained,
         )
 
     @never_raises
@@ -207,44 +200,39 @@ def watch(notes: Notes) -> LoaderNotes:
 def _follow_epochs(found: LoaderNotes) -> None:
     """Notice when a loader is made, and when it begins an epoch."""
     base: Any = dataloader._BaseDataLoaderIter
-    make, init, reset = DataLoader.__init__, base.__init__, base._reset
 
-    @functools.wraps(make)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+    @around(DataLoader, "__init__")
+    def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         with contextlib.suppress(Exception):
             vars(self)["_dpdemo_at"] = found.names.name(self)
 
-    @functools.wraps(init)
-    def begun(self: Any, loader: Any) -> None:
+    @around(base, "__init__")
+    def begun(init: Any, self: Any, loader: Any) -> None:
         found.begin(self, loader)
         init(self, loader)
 
-    @functools.wraps(reset)
-    def begun_again(self: Any, loader: Any, first_iter: bool = False) -> None:
+    @around(base, "_reset")
+    def begun_again(reset: Any, self: Any, loader: Any, first_iter: bool = False) -> None:
         if not first_iter:
             found.begin(self, loader)
         reset(self, loader, first_iter)
-
-    DataLoader.__init__ = made  # type: ignore[method-assign]
-    base.__init__, base._reset = begun, begun_again
 
 
 def _follow_batches(found: LoaderNotes) -> None:
     """Notice the indices that a loader draws, and which batches the program takes."""
     base: Any = dataloader._BaseDataLoaderIter
-    draw, take = base._next_index, base.__next__
 
-    @functools.wraps(draw)
-    def drawn(self: Any) -> Any:
+    @around(base, "_next_index")
+    def drawn(draw: Any, self: Any) -> Any:
         indices = draw(self)
         epoch = vars(self).get("_dpdemo_epoch")
         if epoch is not None:
             epoch.pending.append(indices)
         return indices
 
-    @functools.wraps(take)
-    def taken(self: Any) -> Any:
+    @around(base, "__next__")
+    def taken(take: Any, self: Any) -> Any:
         epoch: Epoch | None = vars(self).get("_dpdemo_epoch")
         if epoch is None:
             return take(self)
@@ -258,5 +246,4 @@ def _follow_batches(found: LoaderNotes) -> None:
         found.last = epoch
         return batch
 
-    base._next_index, base.__next__ = drawn, taken
     base.next = taken

@@ -6,7 +6,6 @@ elements it averages, and a hook on it tells what gradient it gets.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from dpdemo.executing.rank.notes import never_raises, users_line
+from dpdemo.executing.rank.notes import around, never_raises, users_line
 from dpdemo.executing.rank.numbers import is_checked, value
 
 if TYPE_CHECKING:
@@ -113,10 +112,9 @@ def _averaged(node: Any) -> float:
 def watch(notes: Notes) -> None:
     """Look at each loss of this process."""
     found = LossNotes(notes)
-    run = torch.autograd.backward
 
-    @functools.wraps(run)
-    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+    @around(torch.autograd, "backward")
+    def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
         handles: list[Any] = []
         try:
             handles = found.begin(tensors)
@@ -127,5 +125,3 @@ def watch(notes: Notes) -> None:
         finally:
             for handle in handles:
                 handle.remove()
-
-    torch.autograd.backward = backward

@@ -19,10 +19,10 @@ _MAX_CHANNELS, _METRICS = 16, 0.1
 
 
 class Model:
-    """One of them. Parameters are compared between ranks if each has them all (`is_replicated`)."""
+    """One of them."""
 
-    wrapper = ""
-    is_replicated = False
+    managed: frozenset[int] = frozenset()
+    """The parameters that were trained when the model was wrapped."""
 
     def __init__(self, name: str, ranks: list[int], parameters: list[Any]) -> None:
         self.name, self.ranks = name, ranks
@@ -31,7 +31,6 @@ class Model:
         self.pass_seen = self.passes = self.unsynced = 0
         self.reached: int | None = None
         """The number of the last backward pass that came to an output; None if no output has a history."""
-        self.is_inside = False
         self.bypass = NOWHERE
         self.shapes: dict[str, int] = {}
 
@@ -56,11 +55,16 @@ class Model:
 
     def unused(self) -> list[str]:
         """Name the parameters without a gradient, if others have one."""
-        return []
+        wanted = [(name, each.grad is None) for name, each in self.trained()]
+        return [name for name, is_none in wanted if is_none] if not all(none for _, none in wanted) else []
 
     def added(self) -> list[str]:
         """Name the parameters that are trained, but were not when the model was wrapped."""
-        return []
+        return [name for name, each in self.trained() if id(each) not in self.managed]
+
+    def trained(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters that PyTorch averages, with their names."""
+        yield from ()
 
     def norms(self) -> Iterator[tuple[str, Any]]:
         """Yield each BatchNorm that is not synced, with its name."""
@@ -81,9 +85,9 @@ class Wrapped(Model):
     def __init__(self, name: str, ranks: list[int], module: Any, wrapper: str, of: list[Any]) -> None:
         super().__init__(name, ranks, list(module.parameters()))
         self.module = weakref.ref(module)
-        self.wrapper, self.is_replicated = wrapper, wrapper == "DistributedDataParallel"
+        self.wrapper = wrapper
         self.groups = {group.group_name for group in of}
-        self.managed = {id(each) for each in module.parameters() if each.requires_grad}
+        self.managed = frozenset(id(each) for each in module.parameters() if each.requires_grad)
 
     def inner(self) -> Any:
         """Return the user's module, or None."""
@@ -93,23 +97,13 @@ class Wrapped(Model):
     def compared(self) -> list[Any]:
         """Return the parameters that must be equal on all ranks, unless a hook may average in another way."""
         module = self.module()
-        if module is None or not self.is_replicated or getattr(module, "_comm_hooks", None):
-            return []
-        return [each for _, each in self._trained()]
+        has_hook = bool(getattr(module, "_comm_hooks", None))
+        return [] if has_hook else [each for _, each in self.trained()]
 
-    def unused(self) -> list[str]:
-        """Name the parameters without a gradient, if others have one."""
-        wanted = [(name, each.grad is None) for name, each in self._trained()]
-        return [name for name, is_none in wanted if is_none] if not all(none for _, none in wanted) else []
-
-    def added(self) -> list[str]:
-        """Name the parameters that are trained, but were not when the model was wrapped."""
-        return [name for name, each in self._trained() if id(each) not in self.managed]
-
-    def _trained(self) -> Iterator[tuple[str, Any]]:
+    def trained(self) -> Iterator[tuple[str, Any]]:
         """Yield the parameters under DistributedDataParallel, but for those that it was told to ignore."""
         module = self.module()
-        if module is not None and self.is_replicated:
+        if module is not None and self.wrapper == "DistributedDataParallel":
             for name, each in module.module.named_parameters():
                 if each.requires_grad and name not in module.parameters_to_ignore:
                     yield name, each
@@ -124,8 +118,6 @@ class Wrapped(Model):
 
 class ByHand(Model):
     """The parameters of an optimizer; ranks may reduce their gradients themselves."""
-
-    is_replicated = True
 
     def __init__(self, name: str, ranks: list[int], parameters: list[Any], norms: Any) -> None:
         super().__init__(name, ranks, parameters)

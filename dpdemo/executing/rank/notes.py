@@ -7,9 +7,7 @@ import functools
 import inspect
 import json
 import os
-import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from dpdemo.models.frames import is_installed, is_users
@@ -41,7 +39,8 @@ class Notes:
         with self.lock:
             try:
                 if self._file < 0:
-                    self._open()
+                    self.path.parent.mkdir(mode=0o700, exist_ok=True)
+                    self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
                 self.num_written += 1
                 is_whole = os.write(self._file, text) == len(text)
             except OSError:
@@ -50,18 +49,6 @@ class Notes:
                 with contextlib.suppress(OSError):
                     self.path.rename(self.path.with_suffix(BROKEN))
             return is_whole
-
-    def _open(self) -> None:
-        self.path.parent.mkdir(mode=0o700, exist_ok=True)
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
-        first = {
-            "e": "process",
-            "pid": self.process,
-            "parent": os.getppid(),
-            "argv": sys.argv[:1],
-            "t": time.time(),
-        }
-        os.write(self._file, json.dumps(first).encode() + b"\n")
 
 
 def never_raises(observe: Callable[..., None]) -> Callable[..., None]:
@@ -73,6 +60,22 @@ def never_raises(observe: Callable[..., None]) -> Callable[..., None]:
             observe(*args, **kwargs)
 
     return call
+
+
+def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Put the decorated function around one of PyTorch's, for good; it gets that as its first argument."""
+
+    def put(observer: Callable[..., Any]) -> Callable[..., Any]:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return observer(original, *args, **kwargs)
+
+        setattr(owner, name, call)
+        return call
+
+    return put
 
 
 def users_line(frame: FrameType | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import weakref
@@ -27,7 +26,7 @@ from dpdemo.executing.rank.models import (
     parameters_of,
     ranks_of,
 )
-from dpdemo.executing.rank.notes import never_raises, users_line
+from dpdemo.executing.rank.notes import around, never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked
 from dpdemo.executing.startup.sitecustomize import when_imported
 from dpdemo.models.frames import is_users
@@ -35,8 +34,6 @@ from dpdemo.virtual.labels import flat_tensors
 from dpdemo.watching.tree import tensors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dpdemo.executing.rank.loaders import LoaderNotes
     from dpdemo.executing.rank.notes import Notes
 
@@ -100,7 +97,6 @@ class TrainingNotes:
             self.notes.write(
                 "rows",
                 model=one.name,
-                step=one.trains,
                 sum=total,
                 number=rows[0].numel(),
                 at=users_line(),
@@ -230,7 +226,6 @@ class TrainingNotes:
                     "forwards": one.forwards,
                     "backwards": one.passes,
                     "steps": one.steps,
-                    "unsynced": one.unsynced,
                     "shapes": one.shapes,
                 }
                 for one in self.models
@@ -276,25 +271,18 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
         "torch.distributed.fsdp._fully_shard._fsdp_state",
         never_raises(lambda module: _follow_fsdp2(found, module)),
     )
-    norm: Any = _BatchNorm
-    normalize = norm.forward
 
-    @functools.wraps(normalize)
-    def normalized(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @around(_BatchNorm, "forward")
+    def normalized(normalize: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.training and not isinstance(self, SyncBatchNorm):
             found.norms.add(self)
         return normalize(self, *args, **kwargs)
 
-    norm.forward = normalized
-    base: Any = optimizers.Optimizer
-    add = base.add_param_group
-
-    @functools.wraps(add)
-    def add_param_group(self: Any, group: Any) -> None:
+    @around(optimizers.Optimizer, "add_param_group")
+    def add_param_group(add: Any, self: Any, group: Any) -> None:
         add(self, group)
         found.knows(self.param_groups[-1]["params"])
 
-    base.add_param_group = add_param_group
     optimizers.register_optimizer_step_pre_hook(
         lambda optimizer, _args, _kwargs: found.begins_step(optimizer)
     )
@@ -303,31 +291,31 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
 
 
 def _follow_ddp(found: TrainingNotes) -> None:
-    kind: Any = DistributedDataParallel
-    init, forward, get = kind.__init__, kind.forward, kind.__getattr__
+    kind = DistributedDataParallel
 
-    @functools.wraps(init)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+    @around(kind, "__init__")
+    def made(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         found.made(self, "DistributedDataParallel", [self.process_group])
 
-    def attribute(self: Any, name: str) -> Any:
+    @around(kind, "__getattr__")
+    def attribute(get: Any, self: Any, name: str) -> Any:
         if name == "module" and torch.is_grad_enabled():
-            caller = sys._getframe(1)
+            caller = sys._getframe(2)  # the first one is that of `around`
             if is_users(caller.f_code.co_filename):
                 one = found.by_module.get(self)
                 if one is not None:
                     one.bypass = users_line(caller)
         return get(self, name)
 
-    kind.__init__, kind.forward, kind.__getattr__ = made, _noted(found, forward), attribute
+    _note_calls(found, kind)
 
 
-def _noted(found: TrainingNotes, forward: Callable[..., Any]) -> Callable[..., Any]:
+def _note_calls(found: TrainingNotes, kind: Any) -> None:
     """Note the calls of a wrapper's forward."""
 
-    @functools.wraps(forward)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @around(kind, "forward")
+    def call(forward: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         one = found.by_module.get(self)
         is_training = torch.is_grad_enabled() and self.training
         if one is not None and is_training and is_checked(one.trains):
@@ -338,45 +326,37 @@ def _noted(found: TrainingNotes, forward: Callable[..., Any]) -> Callable[..., A
             found.forward(one, (args, kwargs), result, is_training=is_training)
         return result
 
-    return call
-
 
 def _follow_fsdp1(found: TrainingNotes, module: Any) -> None:
     """Follow the outermost FullyShardedDataParallel, which is known once its first call begins."""
-    kind = module.FullyShardedDataParallel
-    prepare = module._root_pre_forward
 
-    @functools.wraps(prepare)
-    def root_pre_forward(state: Any, inner: Any, *args: Any) -> Any:
+    @around(module, "_root_pre_forward")
+    def root_pre_forward(prepare: Any, state: Any, inner: Any, *args: Any) -> Any:
         result = prepare(state, inner, *args)
         if state._is_root and state not in found.by_module:
             found.made(state, "FullyShardedDataParallel", groups_of_fsdp1(state))
         return result
 
-    module._root_pre_forward = root_pre_forward
-    kind.forward = _noted(found, kind.forward)
+    _note_calls(found, module.FullyShardedDataParallel)
 
 
 def _follow_fsdp2(found: TrainingNotes, module: Any) -> None:
     """Follow the outermost module under fully_shard, which is known once its first call begins."""
     state = module.FSDPState
-    before, after = state._pre_forward, state._post_forward
     inputs: dict[int, Any] = {}
 
-    @functools.wraps(before)
-    def pre_forward(self: Any, inner: Any, args: Any, kwargs: Any) -> Any:
+    @around(state, "_pre_forward")
+    def pre_forward(before: Any, self: Any, inner: Any, args: Any, kwargs: Any) -> Any:
         if self._is_root is None:  # those inside it know by now that they are not
             found.made(inner, "fully_shard", groups_of_fsdp2(inner))
         if self._is_root is not False:
             inputs[id(inner)] = args, kwargs
         return before(self, inner, args, kwargs)
 
-    @functools.wraps(after)
-    def post_forward(self: Any, inner: Any, given: Any, output: Any) -> Any:
+    @around(state, "_post_forward")
+    def post_forward(after: Any, self: Any, inner: Any, given: Any, output: Any) -> Any:
         one = found.by_module.get(inner)
         if one is not None and id(inner) in inputs:
             is_training = torch.is_grad_enabled() and inner.training
             found.forward(one, inputs.pop(id(inner)), output, is_training=is_training)
         return after(self, inner, given, output)
-
-    state._pre_forward, state._post_forward = pre_forward, post_forward

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from dpdemo.executing.rank.notes import NOWHERE, never_raises, users_line
+from dpdemo.executing.rank.notes import NOWHERE, around, never_raises, users_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,11 +59,10 @@ def watch(notes: Notes, collectives: Callable[[], int]) -> None:
                 found.wrote(path)
 
     sys.addaudithook(audit)
-    save = torch.save
 
-    @functools.wraps(save)
-    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    @around(torch.serialization, "save")
+    def saved(save: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         found.wrote(f)
         save(obj, f, *args, **kwargs)
 
-    torch.save = torch.serialization.save = saved
+    torch.save = saved
