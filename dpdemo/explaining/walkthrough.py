@@ -51,7 +51,7 @@ def explain(
 
     """
     checked = resolve(config, overrides)
-    with opened(checked, virtual=virtual) as (devices, _):
+    with opened(checked, virtual=virtual) as devices:
         built = build(checked, place(checked, devices))
         checked = with_own_size(checked, built)
         loader = make_loader(checked, built)

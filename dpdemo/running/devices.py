@@ -1,8 +1,7 @@
 """The devices of a run: those of this machine that torch sees, or virtual GPUs opened for it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
 
 import torch
 
@@ -11,29 +10,24 @@ from dpdemo.errors import UsageError
 from dpdemo.models.failure import memory_told
 from dpdemo.results.devices import Devices
 
-if TYPE_CHECKING:
-    from dpdemo.virtual import VirtualGpus
-
 DEFAULT_VIRTUAL = 2
 """The number of virtual GPUs of a run that names none."""
 
 
 @contextmanager
-def opened(config: Config, *, virtual: bool) -> "Iterator[tuple[Devices, VirtualGpus | None]]":
-    """Open the devices of a run, for the length of a `with` block, with the ledger of virtual ones.
+def opened(config: Config, *, virtual: bool) -> Iterator[Devices]:
+    """Open the devices of a run, for the length of a `with` block.
 
     Raises:
         UsageError: if a GPU does not exist, or virtual GPUs cannot be made.
 
     """
-    if not virtual:
-        with memory_told("run it here"):
-            yield chosen_devices(config), None
-        return
-    from dpdemo.virtual import virtual_gpus
+    with memory_told("run it here"), ExitStack() as opening:
+        if virtual:
+            from dpdemo.virtual import virtual_gpus
 
-    with memory_told("run it here"), virtual_gpus(num_virtual(config)) as gpus:
-        yield chosen_devices(config), gpus
+            opening.enter_context(virtual_gpus(num_virtual(config)))
+        yield chosen_devices(config)
 
 
 def num_virtual(config: Config) -> int:

@@ -27,7 +27,7 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
         RunInterrupted: on Ctrl-C, with the report of the batches done so far.
 
     """
-    with opened(config, virtual=virtual) as (devices, _):
+    with opened(config, virtual=virtual) as devices:
         built = build(config, place(config, devices))
         config = with_own_size(config, built)
         report = SplitReport("run", config, devices, (), wrapped=config.wrapped, virtual=virtual)

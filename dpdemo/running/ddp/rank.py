@@ -26,7 +26,6 @@ from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
 from dpdemo.models.failure import take_apart, users_code
 from dpdemo.models.losses import make_loss
 from dpdemo.models.modules import BuiltModel, Placement, build
-from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import RankPlace
 from dpdemo.results.split import SplitReport
@@ -93,16 +92,12 @@ def _run_epoch(config: Config, rank: Rank, progress: Progress | None) -> SplitRe
     rows = distribute_epoch(config, world.size).full.sizes()[world.rank]
     loader = load(config, built, len(indices), rows, indices)
 
-    def record(batches: tuple[BatchGroup, ...]) -> RankRecord:
-        place = (world.rank, world.node, world.local_rank, str(rank.device))
-        return RankRecord(*place, rows, batches, indices)
-
-    watch = Watch(progress, _learner(built))
+    devices = Devices([str(rank.device)])
     try:
-        batches = run_epoch(built, config, Devices([str(rank.device)]), loader, watch)
+        batches = run_epoch(built, config, devices, loader, Watch(progress, _learner(built)))
     except EpochInterrupted as interrupt:
-        raise RankInterrupted(record(interrupt.batches), config) from None
-    return _report(config, rank, record(batches))
+        raise RankInterrupted(RankRecord(rank.place, rows, interrupt.batches, indices), config) from None
+    return _report(config, rank, RankRecord(rank.place, rows, batches, indices))
 
 
 def drawn_by(config: Config, world: World) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Records of all ranks, which rank 0 merges into one report; nothing here knows the sampler's rule."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -10,7 +10,7 @@ from dpdemo.arithmetic.sampler import Visit
 from dpdemo.config.fields import Config
 from dpdemo.results.batches import BatchGroup, Replica
 from dpdemo.results.devices import Devices
-from dpdemo.results.distribution import Distribution, Indices
+from dpdemo.results.distribution import Distribution, Indices, RankPlace
 from dpdemo.results.split import SplitReport
 from dpdemo.results.tracing import trace_visits
 
@@ -19,10 +19,7 @@ from dpdemo.results.tracing import trace_visits
 class RankRecord:
     """The record of one rank: its batches, and its sampler's samples in order."""
 
-    rank: int
-    node: int
-    local_rank: int
-    device: str
+    place: RankPlace
     batch_size: int
     batches: tuple[BatchGroup, ...]
     drawn: torch.Tensor
@@ -33,7 +30,7 @@ def merge(config: Config, records: Sequence[RankRecord], *, partial: bool = Fals
 
     An interrupted run is reported up to the last batch that every rank has done.
     """
-    devices = Devices(record.device for record in records)
+    devices = Devices(record.place.device for record in records)
     num_batches = min(sum(group.count for group in record.batches) for record in records)
     report = SplitReport(
         "run",
@@ -60,7 +57,7 @@ def _visits(record: RankRecord, sample: int, num_batches: int) -> Iterator[Visit
         for place in places:
             number, row = divmod(place - start, group.batch_size)
             if start <= place < stop and group.first + number <= num_batches:
-                yield Visit(record.rank, group.first + number, row)
+                yield Visit(record.place.rank, group.first + number, row)
         start = stop
 
 
@@ -85,9 +82,8 @@ def _at(record: RankRecord, number: int) -> BatchGroup:
 
 
 def _rank(record: RankRecord, group: BatchGroup) -> Replica:
-    seen = group.in_model[0]
-    place = {"rank": record.rank, "node": record.node, "local_rank": record.local_rank}
-    return Replica(record.rank, record.device, seen.rows, seen.input, seen.output, **place)
+    seen, place = group.in_model[0], asdict(record.place)
+    return Replica(record.place.rank, place.pop("device"), seen.rows, seen.input, seen.output, **place)
 
 
 def _distribution(
@@ -98,7 +94,7 @@ def _distribution(
     # what an interrupted epoch would still have drawn is not known
     missed = times.new_zeros(config.data_size) if partial else times == 0
     return Distribution(
-        nodes=len({record.node for record in records}),
+        nodes=len({record.place.node for record in records}),
         batch_size=max(record.batch_size for record in records),
         global_batch_size=sum(record.batch_size for record in records),
         drawn=sum(_num_rows(record, num_batches) for record in records),

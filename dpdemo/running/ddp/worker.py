@@ -48,15 +48,16 @@ def main() -> None:
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     _end_with(parent)
     signal.signal(signal.SIGTERM, _interrupt_once)
+    code = 0
     try:
         with no_collections():
             import torch  # noqa: F401
         _run(folder)
     except KeyboardInterrupt:
-        exit_at_once(130)
+        code = 130
     except DpdemoError as error:
-        exit_at_once(error.exit_code)
-    exit_at_once(0)
+        code = error.exit_code
+    exit_at_once(code)
 
 
 def _run(folder: Path) -> None:

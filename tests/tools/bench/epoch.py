@@ -18,7 +18,7 @@ GOAL = 1.25
 def main() -> None:
     """Print the ratio, with the making of the batches counted on neither side and on both."""
     config = Config(data_size=400 if QUICK else 40_000)
-    with opened(config, virtual=False) as (devices, _):
+    with opened(config, virtual=False) as devices:
         built = build(config, place(config, devices))
         torch.set_num_threads(1)
         batches = [batch.clone() for batch in make_loader(config)]
