@@ -13,8 +13,9 @@ import shutil
 import sys
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from typing import Any
@@ -119,14 +120,23 @@ def run_program(program: Program) -> object:
     sys.argv = [program.name, *program.arguments]
     names = _new_main()
     if program.is_module:
-        _set_first_path(str(current_folder()))
         sys.argv[0] = "-m"  # what Python says until the module is found
-        return _outcome(lambda: _run_module_as_main(program.name))
-    if _has_main(program.name):
-        _set_first_path(_joined(program.name))
-        return _outcome(lambda: _run_module_as_main("__main__", alter_argv=False))
-    _set_first_path(str(Path(program.name).resolve().parent))
-    return _outcome(lambda: _run_script(program.name, names))
+        folder, run = str(current_folder()), partial(_run_module_as_main, program.name)
+    elif _has_main(program.name):
+        folder, run = _joined(program.name), partial(_run_module_as_main, "__main__", alter_argv=False)
+    else:
+        folder = str(Path(program.name).resolve().parent)
+        run = partial(_run_script, program.name, names)
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    try:
+        run()
+    except SystemExit as stop:
+        return stop.code
+    except BaseException as error:  # noqa: BLE001 - Python's own last resort, see `_show`
+        _show(error)
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+    return None
 
 
 def _new_main() -> dict[str, Any]:
@@ -148,11 +158,6 @@ def _has_main(name: str) -> bool:
     return not name.endswith((".py", ".pyc")) and zipfile.is_zipfile(name)
 
 
-def _set_first_path(folder: str) -> None:
-    if not sys.flags.safe_path:
-        sys.path[0] = folder
-
-
 def _joined(name: str) -> str:
     return os.path.join(current_folder(), name)  # noqa: PTH118 - Python does not tidy it up either
 
@@ -166,17 +171,6 @@ def _run_script(name: str, names: dict[str, object]) -> None:
     else:
         code = compile(loader.get_data(path), path, "exec", dont_inherit=True)
     exec(code, names)  # noqa: S102 - it is what was asked for
-
-
-def _outcome(run: Callable[[], None]) -> object:
-    try:
-        run()
-    except SystemExit as stop:
-        return stop.code
-    except BaseException as error:  # noqa: BLE001 - Python's own last resort, see `_show`
-        _show(error)
-        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-    return None
 
 
 def _show(error: BaseException) -> None:

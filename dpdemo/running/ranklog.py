@@ -20,6 +20,8 @@ Event = dict[str, Any]
 POINT_TO_POINT = {"send", "recv_", "recv_any_source_"}
 NEW_GROUP = "groups of"
 """Name of the sequence of `new_group` calls; each is noted like a collective."""
+PAIR = "pair of"
+"""Name of the sequence of sends from one rank to another: a send and its recv are a collective of two."""
 BROKEN = ".broken"
 """The ending of notes that could not be written to the end."""
 _NAMES = {
@@ -51,12 +53,9 @@ class RankLog:
         self.members: dict[str, tuple[int, ...]] = {}
         """By group: the ranks in it."""
         self.counts: dict[str, int] = {}
-        """By group: the collectives begun."""
+        """By group or pair: the collectives begun."""
         self.open: dict[str, deque[Event]] = {}
-        """By group: collectives that some member has not begun."""
-        self.exchanged: dict[tuple[Any, ...], deque[Event]] = {}
-        """Sends and receives by (kind, group, sender, receiver, tag) that the other side has not begun."""
-        self.num_exchanged: dict[tuple[Any, ...], int] = {}
+        """By group or pair: collectives that some member has not begun."""
         self.last: Event | None = None
         self.waiting: Event | None = None
         """The line where the rank is blocked, or None while it computes."""
@@ -147,14 +146,12 @@ class RankLog:
             count[1] += event["bytes"]
         group = event["group"]
         if event["op"] in POINT_TO_POINT:
-            is_send = event["op"] == "send"
-            pair = (self.number, event["peer"]) if is_send else (event["peer"], self.number)
-            key = ("send" if is_send else "recv", group, *pair, event["tag"])
-            self.exchanged.setdefault(key, deque()).append(event)
-            self.num_exchanged[key] = self.num_exchanged.get(key, 0) + 1
-        else:
-            self.counts[group] = self.counts.get(group, 0) + 1
-            self.open.setdefault(group, deque()).append(event)
+            me, peer = self.number, event["peer"]
+            pair = (me, peer) if event["op"] == "send" else (peer, me)
+            group = f"{PAIR} {pair} with tag {event['tag']} in {group}"
+            self.members[group] = pair
+        self.counts[group] = self.counts.get(group, 0) + 1
+        self.open.setdefault(group, deque()).append(event)
 
     def describe(self, event: Event | None = None) -> str:
         """Name a collective, the last one by default, with its line."""

@@ -7,16 +7,15 @@ ended, or is blocked for good itself. A rank whose connection broke is not the o
 
 from __future__ import annotations
 
-from itertools import chain
 from math import inf
 from signal import Signals
 from typing import TYPE_CHECKING
 
-from dpdemo.running.ranklog import NEW_GROUP
+from dpdemo.running.ranklog import NEW_GROUP, PAIR
 from dpdemo.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from dpdemo.running.ranklog import Event, RankLog
 
@@ -52,7 +51,7 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
             begun = [by_number[number] for number in members if number in by_number]
             begun = [rank for rank in begun if rank.open.get(group)]
             front = [rank.open[group][0] for rank in begun]
-            differing = _differing(front)
+            differing = None if group.startswith(PAIR) else _differing(front)
             if differing is not None:
                 return (
                     f"The ranks are not in the same collective{differing}; NCCL would hang or mix them up:",
@@ -64,7 +63,6 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
                 break
             for rank in begun:
                 rank.open[group].popleft()
-    _pair_up(by_number)
     return ()
 
 
@@ -111,17 +109,6 @@ def _splits_differ(row: Sequence[Event]) -> str | None:
     return None
 
 
-def _pair_up(by_number: Mapping[int, RankLog]) -> None:
-    """Forget sends and receives that both sides have begun."""
-    for rank in by_number.values():
-        for key, begun in rank.exchanged.items():
-            other = ("recv" if key[0] == "send" else "send", *key[1:])
-            peer = by_number.get(key[3] if key[0] == "send" else key[2])
-            matched = peer.num_exchanged.get(other, 0) if peer is not None else 0
-            while begun and rank.num_exchanged[key] - len(begun) < matched:
-                begun.popleft()
-
-
 def stuck(ranks: Sequence[RankLog]) -> tuple[str, ...]:
     """Name ranks that wait for one that has ended, or for each other."""
     blocked = {rank.number: rank for rank in ranks if rank.waiting is not None and not rank.has_ended}
@@ -139,7 +126,7 @@ def stuck(ranks: Sequence[RankLog]) -> tuple[str, ...]:
     if not for_good:
         return ()
     waiting = [blocked[number] for number in sorted(for_good)]
-    pairs = any(rank.exchanged[key] for rank in waiting for key in rank.exchanged)
+    pairs = any(begun for rank in waiting for group, begun in rank.open.items() if group.startswith(PAIR))
     order = _GROUPS if any(map(_is_making_group, waiting)) else _SAME_ORDER
     return (
         "The ranks wait for each other; NCCL would hang:",
@@ -187,7 +174,8 @@ def _is_making_group(rank: RankLog) -> bool:
 
 
 def _waiting_in(rank: RankLog) -> str:
-    first = next(chain(*rank.open.values(), *rank.exchanged.values()), None)
+    groups = sorted(rank.open, key=lambda group: group.startswith(PAIR))
+    first = next((event for group in groups for event in rank.open[group]), None)
     return rank.whereabouts() if first is None else rank.describe(first)
 
 
@@ -203,9 +191,6 @@ def _missing(rank: RankLog, ranks: Sequence[RankLog]) -> set[int]:
                 for number in rank.members[group]
                 if number in by_number and by_number[number].counts.get(group, 0) < mine
             }
-    for key, exchanged in rank.exchanged.items():
-        if exchanged:
-            missing.add(key[3] if key[0] == "send" else key[2])
     if not missing and rank.waiting is not None and rank.waiting["is_setup"]:
         missing = {
             each.number

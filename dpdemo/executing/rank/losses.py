@@ -22,27 +22,12 @@ if TYPE_CHECKING:
     from dpdemo.executing.rank.notes import Notes
 
 _SCALAR = (
-    "Add",
-    "Sub",
-    "Neg",
-    "Mul",
-    "Div",
-    "ToCopy",
-    "Clone",
-    "Squeeze",
-    "Unsqueeze",
-    "View",
-    "Alias",
-    "Stack",
+    *("Add", "Sub", "Neg", "Mul", "Div", "ToCopy", "Clone"),
+    *("Squeeze", "Unsqueeze", "View", "Alias", "Stack"),
 )
 _WITH_REDUCTION = (
-    "MseLoss",
-    "L1Loss",
-    "SmoothL1Loss",
-    "HuberLoss",
-    "BinaryCrossEntropy",
-    "NllLoss",
-    "SoftMargin",
+    *("MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss"),
+    *("BinaryCrossEntropy", "NllLoss", "SoftMargin"),
 )
 _MEAN = 1
 _ALWAYS, _MAX_NODES = 64, 64
