@@ -12,7 +12,6 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 GPUS = "DPDEMO_CHILDREN_GPUS"
 """The GPUs that children open, as `Hardware.to_text` writes them."""
@@ -24,13 +23,14 @@ HIDDEN = "hidden-by-dpdemo"
 LAUNCHER = "DPDEMO_RANKS_LAUNCHER"
 """The process that launched the ranks of a program and prints the traceback of one that fails."""
 
+Load = Callable[[ModuleType], None]
 _HERE = Path(__file__).parent
 
 
 class _Finder(MetaPathFinder):
     """Finds a module as Python does, and lets `run` load it, once."""
 
-    def __init__(self, name: str, run: Callable[[Callable[[Any], None], Any], None]) -> None:
+    def __init__(self, name: str, run: Callable[[Load, ModuleType], None]) -> None:
         self.name, self.run = name, run
 
     def find_spec(
@@ -60,10 +60,10 @@ class _Finder(MetaPathFinder):
         loader.exec_module = exec_module  # type: ignore[attr-defined]
 
 
-def when_imported(name: str, then: Callable[[Any], object]) -> None:
+def when_imported(name: str, then: Callable[[ModuleType], object]) -> None:
     """Call `then` with a module once it is imported, which may be now or never: to import it costs time."""
 
-    def run(load: Callable[[Any], None], module: Any) -> None:
+    def run(load: Load, module: ModuleType) -> None:
         load(module)
         then(module)
 
@@ -73,7 +73,7 @@ def when_imported(name: str, then: Callable[[Any], object]) -> None:
         sys.meta_path.insert(0, _Finder(name, run))
 
 
-def _open_gpus(load: Callable[[ModuleType], None], torch: ModuleType) -> None:
+def _open_gpus(load: Load, torch: ModuleType) -> None:
     """Load torch while real GPUs are hidden, and open the virtual ones."""
     chosen = os.environ.get(VISIBLE)
     os.environ[VISIBLE] = HIDDEN
@@ -88,9 +88,8 @@ def _open_gpus(load: Callable[[ModuleType], None], torch: ModuleType) -> None:
         assert spec is not None and spec.loader is not None  # noqa: PT018, S101 - it has a loader for a .py file
         sys.modules["dpdemo"] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    from dpdemo.executing.hardware import Hardware
-
-    Hardware.from_text(os.environ[GPUS]).open_until_exit(is_launched=_is_launched())
+    hardware = importlib.import_module("dpdemo.executing.hardware").Hardware  # which imports this file
+    hardware.from_text(os.environ[GPUS]).open_until_exit(is_launched=_is_launched())
     if chosen is not None:
         os.environ[VISIBLE] = chosen
 
