@@ -13,7 +13,7 @@ from dpdemo.cli.settings import read_settings
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
 from dpdemo.files import replacing
-from dpdemo.page import Lesson, as_page
+from dpdemo.page import as_page
 from dpdemo.splitting.shapes import predicted_devices
 
 EXAMPLES = (
@@ -53,7 +53,7 @@ def command(
         )
     from dpdemo import __version__
 
-    text = as_page(make_lesson(checked), __version__)
+    text = as_page(start_of(checked), __version__)
     if save is None:
         typer.echo(text, nl=False)
         return
@@ -63,8 +63,8 @@ def command(
         print_hint(f"saved to {save}; open it in a browser")
 
 
-def make_lesson(config: Config) -> Lesson:
-    """Take the case that the page opens with from a config.
+def start_of(config: Config) -> dict[str, int]:
+    """Take the numbers that the page opens with from a config.
 
     Raises:
         UsageError: if the config is larger than the page can draw.
@@ -82,4 +82,5 @@ def make_lesson(config: Config) -> Lesson:
                 key=key,
                 hint="`dpdemo simulate` has no such limit",
             )
-    return Lesson(config.batch_size, config.data_size, gpus, config.drop_last)
+    drop_last = config.drop_last
+    return {"batch": config.batch_size, "data": config.data_size, "gpus": gpus, "dropLast": drop_last}

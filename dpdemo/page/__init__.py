@@ -7,32 +7,16 @@ policy (its Content-Security-Policy) names them by checksum and allows nothing e
 import base64
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.resources import files
 
 _SCRIPTS = ("arithmetic", "state", "drawing", "epoch", "sample", "questions", "main")
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """The case that the page opens with."""
-
-    batch: int
-    data: int
-    gpus: int
-    drop_last: bool
-
-
-def as_page(lesson: Lesson, version: str) -> str:
-    """Write the page, complete in itself."""
+def as_page(start: Mapping[str, int], version: str) -> str:
+    """Write the page, complete in itself; `start` has the numbers that it opens with."""
     style = _text("page.css")
     script = "\n".join(['"use strict";', *(_text(f"{name}.js") for name in _SCRIPTS)])
-    start = {
-        "batch": lesson.batch,
-        "data": lesson.data,
-        "gpus": lesson.gpus,
-        "dropLast": lesson.drop_last,
-    }
     return _filled(
         _text("page.html"),
         {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from processes import run
 
-from dpdemo.cli.page import make_lesson
+from dpdemo.cli.page import start_of
 from dpdemo.config.fields import Config
 from dpdemo.page import as_page
 
@@ -45,7 +45,7 @@ def chromium(tmp_path_factory):
 @pytest.fixture(scope="session")
 def page_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(as_page(make_lesson(Config()), "0.0"), encoding="utf-8")
+    path.write_text(as_page(start_of(Config()), "0.0"), encoding="utf-8")
     return path
 
 

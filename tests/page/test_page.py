@@ -6,12 +6,12 @@ import re
 import pytest
 
 from dpdemo import Config, UsageError
-from dpdemo.cli.page import make_lesson
+from dpdemo.cli.page import start_of
 from dpdemo.page import as_page
 
 
 def test_the_page_is_one_small_file_of_the_users_case():
-    text = as_page(make_lesson(Config(batch_size=64, data_size=1000, gpus=4)), "1.2")
+    text = as_page(start_of(Config(batch_size=64, data_size=1000, gpus=4)), "1.2")
     assert len(text.encode()) < 300_000
     assert "Made by dpdemo 1.2." in text
     assert re.findall(r"https?://|//cdn|@import|url\(", text) == []
@@ -30,7 +30,7 @@ def test_the_page_is_one_small_file_of_the_users_case():
 )
 def test_case_too_large_to_draw_is_refused(values, said):
     with pytest.raises(UsageError, match=said):
-        make_lesson(Config(**values))
+        start_of(Config(**values))
 
 
 def test_the_command_saves_the_page_and_writes_it_to_a_pipe(dpdemo_main, tmp_path):
