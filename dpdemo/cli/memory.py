@@ -9,8 +9,8 @@ from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import print_report
 from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_gpu_memory, read_settings
 from dpdemo.cli.startup import loading_torch, users_code
-from dpdemo.config.fields import Config
-from dpdemo.errors import CheckFailedError, UsageError
+from dpdemo.config.ranks import num_gpus
+from dpdemo.errors import CheckFailedError
 from dpdemo.results.memorydata import Optimizer, Training, ZeroGrad
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def command(
     for key, value in chosen.items():
         exclusive(inference=inference, **{key: value})
     settings = read_settings(ctx)
-    sizes = read_gpu_memory(gpu_memory, _num_gpus(settings))
+    sizes = read_gpu_memory(gpu_memory, num_gpus(settings))
     chosen = {key: value for key, value in chosen.items() if value is not None}
     training = Training(**chosen, amp=amp, inference=inference)
     given = inputs_of(input, inputs)
@@ -102,20 +102,6 @@ def command(
     print_report(report, form, save, quiet=quiet)
     if not report.fits:  # with --fit: not even one sample
         _fail(report, form, quiet=quiet)
-
-
-def _num_gpus(config: Config) -> int:
-    """Count the GPUs that the batch is split over; a GPU that is named twice is one GPU."""
-    gpus = config.gpus
-    if gpus is None:
-        raise UsageError("expected a number of GPUs, got none", key="gpus", hint="say how many: {gpus=4}")
-    if isinstance(gpus, str):
-        raise UsageError(
-            "expected a count such as 4, got `all`",
-            key="gpus",
-            hint="say how many: real GPUs are not looked at",
-        )
-    return len(set(config.ordinals or ()))
 
 
 def _fail(report: "MemoryReport", form: str, *, quiet: bool) -> None:

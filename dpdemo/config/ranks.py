@@ -1,4 +1,4 @@
-"""Ranks and batches of a config: their number, and the rows of each."""
+"""GPUs, ranks and batches of a config: their number, and the rows of each."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -31,6 +31,24 @@ def as_wait(timeout: float) -> timedelta:
             key="timeout",
         )
     return timedelta(seconds=timeout)
+
+
+def num_gpus(config: Config) -> int:
+    """Count the GPUs that DataParallel splits over; a GPU that is named twice is one GPU.
+
+    Raises:
+        UsageError: if the config does not say how many.
+
+    """
+    if config.gpus is None:
+        raise UsageError("expected a number of GPUs, got none", key="gpus", hint="say how many: {gpus=4}")
+    if config.gpus == "all":
+        raise UsageError(
+            "expected a count such as 4, got `all`",
+            key="gpus",
+            hint="say how many: real GPUs are not looked at",
+        )
+    return len(set(config.ordinals or ()))
 
 
 def ranks_per_node(config: Config) -> int | None:

@@ -12,6 +12,7 @@ import torch
 from dpdemo.collecting import no_collections
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, resolve, showing_keys
+from dpdemo.config.ranks import num_gpus
 from dpdemo.config.weights import split_of
 from dpdemo.errors import about
 from dpdemo.memory.hardware import Hardware, Sizes
@@ -127,9 +128,8 @@ def batches_of(
 
 def _capacities(config: Config, hardware: Hardware, count: int) -> list[int | None]:
     """Return the capacity of each virtual GPU; the given sizes are those of the chosen GPUs."""
-    ordinals = list(dict.fromkeys(config.ordinals or ()))
-    sizes = hardware.capacities(len(ordinals))
-    by_ordinal = dict(zip(ordinals, sizes, strict=True))
+    sizes = hardware.capacities(num_gpus(config))
+    by_ordinal = dict(zip(dict.fromkeys(config.ordinals or ()), sizes, strict=True))
     return [by_ordinal.get(index, sizes[0]) for index in range(count)]
 
 

@@ -271,6 +271,7 @@ def test_a_dtype_is_that_of_a_users_model_too():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({}, "expected a number of GPUs, got none - at argument `gpus`"),
         ({"gpus": "all"}, "expected a number of virtual GPUs, got `all`"),
         ({"gpus": 129}, "expected a whole number of at most 128, got 129"),
         ({"gpus": 2, "gpu_memory": ["1GiB"] * 3}, r"one for each of the 2 GPUs, got 3 sizes - at argument"),
