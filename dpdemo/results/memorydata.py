@@ -2,7 +2,7 @@
 
 import difflib
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dpdemo.config.targets import is_target
 from dpdemo.errors import UsageError
@@ -39,7 +39,7 @@ class Training:
     it, or never, since they are set "to-zero" instead.
 
     Raises:
-        UsageError: if the loss has none of these forms.
+        UsageError: for an unknown optimizer or `zero_grad`, or a loss that has none of these forms.
 
     """
 
@@ -50,6 +50,10 @@ class Training:
     zero_grad: ZeroGrad = "before"
 
     def __post_init__(self) -> None:
+        for key, known in (("optimizer", get_args(Optimizer)), ("zero_grad", get_args(ZeroGrad))):
+            if getattr(self, key) not in known:
+                got = show(getattr(self, key))
+                raise UsageError(f"expected one of {', '.join(known)}, got {got}", key=key)
         if self.inference or self.loss in {"auto", *LOSSES} or (":" in self.loss and is_target(self.loss)):
             return
         near = difflib.get_close_matches(self.loss, LOSSES, n=1)

@@ -287,6 +287,13 @@ def test_what_cannot_be_is_told(given, message):
         predict_memory(**given)
 
 
+@pytest.mark.parametrize("given", [{"optimizer": "AdamW"}, {"zero_grad": "never"}, {"loss": "cross_entropy"}])
+def test_an_unknown_setting_of_a_training_step_is_refused(given):
+    ((key, value),) = given.items()
+    with pytest.raises(UsageError, match=f"^expected .*, got '{value}' - at argument `{key}`$"):
+        Training(**given)
+
+
 def test_an_operator_that_needs_numbers_is_named():
     with pytest.raises(RunError, match=r"Tensor\.item.*storage=\"cpu\"") as error:
         predict_memory(gpus=2, model="test_predicted_memory:Reads", inputs=["8x64"])
