@@ -21,7 +21,6 @@ from dpdemo.checking.evidence import (
     Call,
     Event,
     Evidence,
-    Leaf,
     Probe,
     Scan,
     Single,
@@ -74,7 +73,7 @@ class CallCheck:
             yield
 
     def _before(self, draft: Draft) -> None:
-        if not _is_replica(draft):
+        if not getattr(draft.wrapper, "_is_replica", False):  # else DP106 tells of the one around it
             with self._unharmed():
                 self._rehearse(draft)
                 if draft.kind not in self._subject(draft.wrapper).seen:
@@ -139,7 +138,8 @@ class CallCheck:
         call = draft.freeze()
         if call.raised is not None:
             subject.caches |= dict.fromkeys(caches_of(draft.wrapper.module))
-        key = (kind, _outcome(call))
+        failure = (call.raised.type, call.raised.place) if call.raised else None
+        key = kind, (failure, call.structure, call.events)
         if key in subject.probes and not subject.has_news(kind):
             return
         if len(subject.probes) >= MAX_KINDS:
@@ -153,8 +153,10 @@ class CallCheck:
     def _subject(self, splitter: nn.DataParallel[Any] | Splitter) -> Subject:
         module = wrapped_or_not(splitter)
         if module not in self._by_wrapper:
-            found = _scan(splitter)
-            key = (found.model, found.module_types, found.device_ids, getattr(splitter, "dim", 0))
+            ids = tuple(splitter.device_ids)
+            first = torch.device("cuda", ids[0] if ids else 0)
+            found = replace(scan(module, first), device_ids=ids)
+            key = (found.model, found.module_types, ids, getattr(splitter, "dim", 0))
             function = splitter.function if isinstance(splitter, Splitter) else ""
             self._by_wrapper[module] = self._subjects.setdefault((*key, function), Subject(found, function))
         return self._by_wrapper[module]
@@ -165,14 +167,9 @@ class CallCheck:
         reports = [self._judge(subject, index == 0) for index, subject in enumerate(subjects)]
         found = [finding for report in reports for finding in report.findings]
         last, foreign = self._end(ended_by, found)
-        notes = [
-            *(
-                note
-                for subject, report in zip(subjects, reports, strict=True)
-                for note in subject.notes_of(report)
-            ),
-            *(note for note, _ in self._mishaps.items()),
-        ]
+        told = zip(subjects, reports, strict=True)
+        notes = [note for subject, report in told for note in subject.notes_of(report)]
+        notes += [note for note, _ in self._mishaps.items()]
         if foreign and found:
             notes.append(CheckReport("", 0, (), ended_by=foreign).ending)
         return CheckReport(
@@ -214,11 +211,6 @@ class CallCheck:
         return judge(evidence, self._rules, sizes)
 
 
-def _is_replica(draft: Draft) -> bool:
-    """Return whether this is a DataParallel in another, which DP106 tells of: a new object at each call."""
-    return bool(getattr(draft.wrapper, "_is_replica", False))
-
-
 def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:
     """Combine the observations of a call and of its rehearsal."""
     planned = planned_call(draft)
@@ -235,11 +227,6 @@ def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:
     yield from more
 
 
-def _scan(splitter: nn.DataParallel[Any] | Splitter) -> Scan:
-    first = torch.device("cuda", splitter.device_ids[0] if splitter.device_ids else 0)
-    return replace(scan(wrapped_or_not(splitter), first), device_ids=tuple(splitter.device_ids))
-
-
 def _can_be_rehearsed(draft: Draft, scan: Scan) -> bool:
     """Return whether there is anything to rehearse; a replica's calls are part of the one around them."""
     return here.replica is None and len(draft.wrapper.device_ids) > 1 and scan.can_be_copied
@@ -248,17 +235,10 @@ def _can_be_rehearsed(draft: Draft, scan: Scan) -> bool:
 def _kind(draft: Draft) -> Kind:
     """Return the key of a call; values of numbers are left out, since step counters change."""
     leaves = describe_all(flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs))
+    numbers = ("int", "float", "complex")
     setting = (planned_call(draft), torch.is_grad_enabled(), draft.callers_state)
-    return Kind(setting, tuple(map(_without_number, leaves)), torch.is_grad_enabled())
-
-
-def _without_number(leaf: Leaf) -> Leaf:
-    return replace(leaf, text="") if leaf.type in ("int", "float", "complex") else leaf
-
-
-def _outcome(call: Call) -> object:
-    failure = (call.raised.type, call.raised.place) if call.raised else None
-    return (failure, call.structure, call.events)
+    arguments = tuple(replace(leaf, text="") if leaf.type in numbers else leaf for leaf in leaves)
+    return Kind(setting, arguments, torch.is_grad_enabled())
 
 
 def _fails_anyway(call: Call, rehearsed: Rehearsed) -> bool:

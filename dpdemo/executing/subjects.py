@@ -86,8 +86,14 @@ class Subject:
             is_known = bool(reductions) or not kind.has_gradients
             yield from (replace(probe, is_programs=is_known, reductions=reductions) for probe in probes)
 
-    def all_notes(self) -> Iterator[str]:
-        """Note what could not be checked, and how often."""
+    def notes_of(self, report: CheckReport) -> Iterator[str]:
+        """Note what was not checked or not compared, how often, and the reason if it is known."""
+        notes = [*self._all_notes(), *report.notes]
+        yield from notes
+        if self.probes and report.ok and not report.compared and not notes:
+            yield f"{self.scan.model}: no call had its results compared with those of one GPU"
+
+    def _all_notes(self) -> Iterator[str]:
         yield from (text for text, _ in self.notes.items())
         for why, number in self.unchecked.items():
             calls = "1 call was" if number == 1 else f"{number} calls were"
@@ -97,13 +103,6 @@ class Subject:
                 f"{self.scan.model} was called while another thread's call was compared, "
                 "and not compared itself"
             )
-
-    def notes_of(self, report: CheckReport) -> Iterator[str]:
-        """Note what was not checked or not compared, and the reason if it is known."""
-        notes = (*self.all_notes(), *report.notes)
-        yield from notes
-        if self.probes and report.ok and not report.compared and not notes:
-            yield f"{self.scan.model}: no call had its results compared with those of one GPU"
 
     def note(self, what: str) -> None:
         """Note, once, what could not be looked at."""
