@@ -105,54 +105,35 @@ class Gathering:
             time.sleep(_POLL_S)
             with contextlib.suppress(Exception):
                 self.read()
-                for name, logs in self.worlds():
-                    if name not in self.problems and len(logs) == (logs[0].world or (0, 0))[1]:
-                        message = self._look(logs)
-                        if message:
-                            self._end(name, logs, message, on_stuck, ends_process)
-                joining, message = self._look_for_missing()
-                if message:
-                    self._end(_JOINING, joining, message, on_stuck, ends_process)
+                for name, logs, message in self._look():
+                    if message:
+                        self.problems[name] = message
+                        with contextlib.suppress(Exception):
+                            on_stuck(message)
+                        self._end(logs, ends_process=ends_process)
 
-    def _look(self, logs: Sequence[RankLog]) -> tuple[str, ...]:
-        """Return why the ranks of a world can never go on, if so."""
-        if any(log.is_broken or log.code for log in logs):
-            return ()  # a rank failed: the program's launcher stops the others
-        return mismatch(logs) or stuck(logs)
-
-    def _look_for_missing(self) -> tuple[list[RankLog], tuple[str, ...]]:
-        """Return the ranks that wait for one that no process can become, and what to say of it."""
-        waiting = [
-            log
-            for log in self.logs.values()
-            if log.joining is not None and log.waiting is not None and log.code is None
-        ]
-        if not waiting or self.is_one_of_ranks:
-            return [], ()
-        if self._num_candidates() < max(log.joining[1] for log in waiting if log.joining is not None):
-            return [], ()  # the other ranks are started elsewhere
-        others = may_become_ranks()
-        if others is None or others - set(map(_process, waiting)):
-            return [], ()
-        return waiting, never_joined(waiting, {log.number for log in self.logs.values()})
+    def _look(self) -> Iterator[tuple[str, list[RankLog], tuple[str, ...]]]:
+        """Yield the ranks of each world, with the reason why they can never go on, if there is one."""
+        for name, logs in self.worlds():
+            is_whole = len(logs) == (logs[0].world or (0, 0))[1]
+            # if a rank failed, the program's launcher stops the others
+            if name not in self.problems and is_whole and not any(log.is_broken or log.code for log in logs):
+                yield name, logs, mismatch(logs) or stuck(logs)
+        waiting = [log for log in self.logs.values() if log.joining and log.waiting and log.code is None]
+        size = max((log.joining[1] for log in waiting if log.joining), default=0)
+        # of fewer processes than ranks, the other ranks are started elsewhere
+        if waiting and not self.is_one_of_ranks and self._num_candidates() >= size:
+            others = may_become_ranks()
+            if others is not None and others <= set(map(_process, waiting)):
+                yield _JOINING, waiting, never_joined(waiting, {log.number for log in self.logs.values()})
 
     def _num_candidates(self) -> int:
         """Count the processes of this program that are ranks, or could have been one before they ended."""
         own = os.getpid()
         return max(len(self.logs), forked_by(own) + (own in map(_process, self.logs.values())))
 
-    def _end(
-        self,
-        name: str,
-        logs: Sequence[RankLog],
-        message: tuple[str, ...],
-        on_stuck: OnStuck,
-        ends_process: bool,
-    ) -> None:
+    def _end(self, logs: Sequence[RankLog], *, ends_process: bool) -> None:
         """End the ranks of a world."""
-        self.problems[name] = message
-        with contextlib.suppress(Exception):
-            on_stuck(message)
         for log in logs:
             with contextlib.suppress(OSError):
                 if _process(log) != os.getpid():
