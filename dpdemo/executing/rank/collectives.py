@@ -16,18 +16,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpdemo.executing.rank.notes import Notes
+    from dpdemo.virtual.ops.collectives import Call
 
 _MAX_SHAPES = 8
 _LISTED = {"allgather_", "gather_", "scatter_", "reduce_scatter_", "alltoall_"}
 """Their tensors belong to ranks: each receives as many elements as the other sends."""
-_ROOT_AT = {"broadcast_": 2, "gather_": 3, "scatter_": 3, "reduce_": 3}
-_REDUCE_AT = {
-    "allreduce_": 2,
-    "allreduce_coalesced_": 2,
-    "reduce_": 2,
-    "_reduce_scatter_base_": 3,
-    "reduce_scatter_": 3,
-}
 
 
 class CollectiveNotes:
@@ -40,22 +33,22 @@ class CollectiveNotes:
         self.by_thread = 0
         self.total = 0
 
-    def __call__(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
+    def __call__(self, call: Call) -> None:
         """Note one collective."""
+        name, group = call.name, call.group
         self.total += name not in POINT_TO_POINT
-        tensors = [] if name == "barrier" else list(flat_tensors(args))
+        tensors = [] if name == "barrier" else list(flat_tensors(call.args))
         event: dict[str, Any] = {
             "shapes": [list(one.shape) for one in tensors[:_MAX_SHAPES]],
             "dtype": str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
             "bytes": sum(one.numel() * one.element_size() for one in tensors),
         }
         if name in POINT_TO_POINT:
-            event |= {"peer": dist.get_global_rank(group, args[2]) if name != "recv_any_source_" else -1}
-            event |= {"tag": args[-1]}
+            any_rank = name == "recv_any_source_"
+            event["peer"] = -1 if any_rank else dist.get_global_rank(group, call.args[2])
+            event["tag"] = call.args[-1]
         else:
-            event |= _common(name, group, args, tensors)
-            if name in _ROOT_AT:
-                event["root"] = dist.get_global_rank(group, args[_ROOT_AT[name]])
+            event |= _common(call, tensors)
         self._write(self._key(group), name, **event)
 
     def _write(self, key: str, op: str, **values: Any) -> None:
@@ -84,18 +77,20 @@ class CollectiveNotes:
         return key
 
 
-def _common(name: str, group: Any, args: tuple[Any, ...], tensors: list[Tensor]) -> dict[str, Any]:
-    """Return what must be the same on all ranks, or fit: sizes, and the reduction."""
+def _common(call: Call, tensors: list[Tensor]) -> dict[str, Any]:
+    """Return what must be the same on all ranks, or fit: sizes, root and reduction."""
     values: dict[str, Any] = {}
-    if name == "alltoall_base_":
+    args, root = call.args, None if call.root_at is None else call.args[call.root_at]
+    if call.name == "alltoall_base_":
         values["splits"] = [_splits(args[0], args[3]), _splits(args[1], args[4])]
-    elif name in _LISTED:
-        root = args[_ROOT_AT[name]] if name in _ROOT_AT else None
-        values["splits"] = [_by_rank(part, group, root) for part in args[:2]]
-    elif name != "barrier":
+    elif call.name in _LISTED:
+        values["splits"] = [_by_rank(part, call.group, root) for part in args[:2]]
+    elif call.name != "barrier":
         values["same"] = [_squeezed(one) for one in tensors]
-    if name in _REDUCE_AT:
-        values["reduce"] = int(args[_REDUCE_AT[name]].op())
+    if root is not None:
+        values["root"] = dist.get_global_rank(call.group, root)
+    if call.reduction is not None:
+        values["reduce"] = call.reduction
     return values
 
 

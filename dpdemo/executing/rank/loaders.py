@@ -192,13 +192,6 @@ def fingerprint(data: Any, depth: int = 2) -> int:
 def watch(notes: Notes) -> LoaderNotes:
     """Follow the DataLoaders of this process."""
     found = LoaderNotes(notes)
-    _follow_epochs(found)
-    _follow_batches(found)
-    return found
-
-
-def _follow_epochs(found: LoaderNotes) -> None:
-    """Notice when a loader is made, and when it begins an epoch."""
     base: Any = dataloader._BaseDataLoaderIter
 
     @around(DataLoader, "__init__")
@@ -217,11 +210,6 @@ def _follow_epochs(found: LoaderNotes) -> None:
         if not first_iter:
             found.begin(self, loader)
         reset(self, loader, first_iter)
-
-
-def _follow_batches(found: LoaderNotes) -> None:
-    """Notice the indices that a loader draws, and which batches the program takes."""
-    base: Any = dataloader._BaseDataLoaderIter
 
     @around(base, "_next_index")
     def drawn(draw: Any, self: Any) -> Any:
@@ -247,3 +235,4 @@ def _follow_batches(found: LoaderNotes) -> None:
         return batch
 
     base.next = taken
+    return found

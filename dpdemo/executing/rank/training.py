@@ -36,6 +36,7 @@ from dpdemo.watching.tree import tensors_in
 if TYPE_CHECKING:
     from dpdemo.executing.rank.loaders import LoaderNotes
     from dpdemo.executing.rank.notes import Notes
+    from dpdemo.virtual.ops.collectives import Call
 
 _MAX_SHAPES, _MAX_NAMES, _MAX_ROWS, _ALWAYS = 8, 8, 32, 64
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100, PTH120
@@ -121,21 +122,21 @@ class TrainingNotes:
             self.notes.write("parameters", model=one.name, sum=total, steps=one.steps, at=at, added=added)
 
     @never_raises
-    def collective(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
+    def collective(self, call: Call) -> None:
         """Notice that a gradient is averaged."""
-        if name != "barrier":
-            self.reduced.exchanged += sum(each.numel() for each in flat_tensors(args))
-        if "reduce" not in name:
+        if call.name != "barrier":
+            self.reduced.exchanged += sum(each.numel() for each in flat_tensors(call.args))
+        if "reduce" not in call.name:
             return
         frame: Any = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(_OURS):
             frame = frame.f_back
         if frame is not None and any(part in frame.f_code.co_filename for part in _NO_GRADIENT):
             return
-        task, names = torch._C._current_graph_task_id(), {group.group_name}
+        task, names = torch._C._current_graph_task_id(), {call.group.group_name}
         found = [one for one in self.models if isinstance(one, Wrapped) and one.groups & names]
         if task < 0 or not found:
-            self.reduced.add(group, list(flat_tensors(args[0])))
+            self.reduced.add(call.group, list(flat_tensors(call.args[0])))
         if task < 0:
             return
         self.loaders.trained()

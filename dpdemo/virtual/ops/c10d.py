@@ -51,15 +51,17 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         return run
     group_at = kinds.index("ProcessGroup")
     reduction_at = kinds.index("ReduceOp") if "ReduceOp" in kinds else None
+    names = [spec.name for spec in func._schema.arguments]
+    root_at = names.index("root_rank") if "root_rank" in names else None
 
     def collective(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         group = torch.distributed.ProcessGroup.unbox(args[group_at])
-        call = Call(name, func, args, kwargs, group, reduction_at)
+        call = Call(name, func, args, kwargs, group, reduction_at, root_at)
         is_nccl = _is_by_nccl(session, call)
         if is_nccl:
             prepare(session, call)
         for listener in listeners:
-            listener(name, group, args)
+            listener(call)
         if is_nccl and name not in BETWEEN_TWO:
             check_own_gpu(session, group, _index_of(session, call))
         result = _by_gloo(call) if is_nccl else call.run()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-listeners: list[Callable[[str, Any, tuple[Any, ...]], None]] = []
-"""Each is called before a collective with its name, its ProcessGroup and its arguments."""
+listeners: list[Callable[[Call], None]] = []
+"""Each is called before a collective."""
 nccl_groups: set[str] = set()
 """Names of the groups whose backend is NCCL alone: all their tensors are on a GPU."""
 mixed_groups: set[str] = set()
@@ -33,6 +33,8 @@ class Call(NamedTuple):
     group: Any
     reduction_at: int | None
     """Which argument is the ReduceOp."""
+    root_at: int | None
+    """Which argument is the root."""
 
     @property
     def reduction(self) -> int | None:
