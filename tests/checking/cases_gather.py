@@ -195,6 +195,13 @@ class NothingIsSelectedInAnyChunk(Net):
         return y[y > 1e6]
 
 
+@trigger("DP409", "flattened with the batch second", "6 groups of all samples", given=steps)
+class RowsAreFlattenedTimeFirst(Recurrent):
+    def forward(self, x):
+        self.rnn.flatten_parameters()
+        return self.rnn(x)[0].transpose(0, 1).reshape(-1, 5)
+
+
 @twin("DP409", given=steps)
 class RowsAreFlattenedBatchFirst(Recurrent):
     def forward(self, x):
