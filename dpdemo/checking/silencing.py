@@ -1,7 +1,6 @@
 """A comment in the user's code that silences rules on its line: `# dpdemo: ignore[DP302]`."""
 
 import re
-from collections.abc import Iterator
 
 from dpdemo.checking.registry import is_named
 from dpdemo.results.findings import Finding, Place
@@ -15,11 +14,8 @@ def is_silenced(finding: Finding) -> bool:
     A comment without brackets silences every rule; one with brackets those that it names, by code, by the
     beginning of a code, or by name, as `--ignore` does.
     """
-    return any(_silences(place, finding) for place in _places(finding))
-
-
-def _places(finding: Finding) -> Iterator[Place]:
-    yield from (place for place in (finding.set_at, finding.place) if place is not None)
+    places = (place for place in (finding.set_at, finding.place) if place is not None)
+    return any(_silences(place, finding) for place in places)
 
 
 def _silences(place: Place, finding: Finding) -> bool:

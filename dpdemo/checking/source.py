@@ -18,7 +18,6 @@ from dpdemo.checking.questions.words import attribute_at
 from dpdemo.models.frames import is_users, users_frames
 from dpdemo.results.findings import Place
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MUTATORS = frozenset(
     (
@@ -153,9 +152,15 @@ def place_of_part(path: str, owner_of: Callable[[str], type | None]) -> Place | 
 
 
 def writing(owner: type, path: str) -> Written | None:
-    """Find the statement that forward leads to and that writes to `self.<path>`, or to a part of it."""
-    for file, method in _without_setup(owner):
-        if method.name == "__init__" or not method.args.args:
+    """Find the statement that forward leads to and that writes to `self.<path>`, or to a part of it.
+
+    Methods that `__init__` alone leads to are left out.
+    """
+    methods = _all_methods(owner)
+    ran, setup = _reached(methods, "forward"), _reached(methods, "__init__")
+    for file, method in methods:
+        is_setup = method.name == "__init__" or (method.name in setup and method.name not in ran)
+        if is_setup or not method.args.args:
             continue
         target = attribute_at(path, method.args.args[0].arg)
         for statement in _statements(method.body):
@@ -168,18 +173,15 @@ def writing(owner: type, path: str) -> Written | None:
 
 def reads_in_forward(owners: Iterable[type], name: str) -> bool:
     """Whether a forward of these classes, or a method that it leads to, reads an attribute of this name."""
-    return any(
-        isinstance(part, ast.Attribute) and part.attr == name and isinstance(part.ctx, ast.Load)
-        for owner in owners
-        for _, method in _run_by_forward(owner)
-        for part in ast.walk(method)
-    )
-
-
-def _run_by_forward(owner: type) -> list[tuple[str, _Function]]:
-    methods = [pair for cls in owner.__mro__ for pair in _methods(cls)]
-    ran = _reached([node for _, node in methods], "forward")
-    return [(file, node) for file, node in methods if node.name in ran]
+    for methods in map(_all_methods, owners):
+        ran = _reached(methods, "forward")
+        parts = (part for _, method in methods if method.name in ran for part in ast.walk(method))
+        if any(
+            isinstance(part, ast.Attribute) and part.attr == name and isinstance(part.ctx, ast.Load)
+            for part in parts
+        ):
+            return True
+    return False
 
 
 def _written(file: str, function: _Function | None, statement: ast.stmt, target: str = "?") -> Written:
@@ -192,20 +194,17 @@ def _written(file: str, function: _Function | None, statement: ast.stmt, target:
     return Written(text, place, statement in body and names <= {"self"} and not is_read)
 
 
-def _without_setup(owner: type) -> list[tuple[str, _Function]]:
-    """List a class's methods, but for those that `__init__` leads to and forward does not."""
-    methods = [pair for cls in owner.__mro__ for pair in _methods(cls)]
-    nodes = [node for _, node in methods]
-    ran, setup = _reached(nodes, "forward"), _reached(nodes, "__init__") - {"__init__"}
-    return [(file, node) for file, node in methods if node.name in ran or node.name not in setup]
+def _all_methods(owner: type) -> list[tuple[str, _Function]]:
+    """List the methods of a class and of what it inherits from, each with its file."""
+    return [pair for cls in owner.__mro__ for pair in _methods(cls)]
 
 
-def _reached(methods: list[_Function], first: str) -> set[str]:
+def _reached(methods: list[tuple[str, _Function]], first: str) -> set[str]:
     """Name a method, and the methods and properties that it leads to."""
     found, todo = set[str](), [first]
     while todo:
         name = todo.pop()
-        called = [one for one in methods if one.name == name and name not in found]
+        called = [one for _, one in methods if one.name == name and name not in found]
         found |= {name} if called else set()
         todo += [part.attr for node in called for part in ast.walk(node) if isinstance(part, ast.Attribute)]
     return found
@@ -214,7 +213,7 @@ def _reached(methods: list[_Function], first: str) -> set[str]:
 @cache
 def _methods(cls: type) -> tuple[tuple[str, _Function], ...]:
     file, node = _class(cls)
-    return tuple((file, part) for part in node.body if isinstance(part, _FUNCTIONS)) if node else ()
+    return tuple((file, part) for part in node.body if isinstance(part, _Function)) if node else ()
 
 
 @cache
@@ -305,7 +304,7 @@ def _roots(value: ast.expr) -> Iterator[ast.expr]:
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """List statements in order: those in loops and branches too, not those of functions in them."""
     for one in body:
-        if isinstance(one, (*_FUNCTIONS, ast.ClassDef)):
+        if isinstance(one, _Function | ast.ClassDef):
             continue
         yield one
         for name in ("body", "orelse", "finalbody"):
@@ -339,23 +338,15 @@ def _begins_at(node: ast.ClassDef | _Function) -> int:
 def _defined_by(code: CodeType | None) -> _Function | None:
     if code is None:
         return None
-    for node in ast.walk(_tree(code.co_filename)):
-        if (
-            isinstance(node, _FUNCTIONS)
-            and node.name == code.co_name
-            and _begins_at(node) == code.co_firstlineno
-        ):
-            return node
-    return None
+    known = code.co_name, code.co_firstlineno
+    functions = (node for node in ast.walk(_tree(code.co_filename)) if isinstance(node, _Function))
+    return next((node for node in functions if (node.name, _begins_at(node)) == known), None)
 
 
 def _function_at(place: Place) -> _Function | None:
     """Find the innermost function of the user's that a line is in."""
     if not is_users(place.file):
         return None
-    around = [
-        node
-        for node in ast.walk(_tree(place.file))
-        if isinstance(node, _FUNCTIONS) and node.lineno <= place.line <= (node.end_lineno or 0)
-    ]
-    return max(around, key=lambda node: node.lineno) if around else None
+    functions = (node for node in ast.walk(_tree(place.file)) if isinstance(node, _Function))
+    around = (node for node in functions if node.lineno <= place.line <= (node.end_lineno or 0))
+    return max(around, key=lambda node: node.lineno, default=None)

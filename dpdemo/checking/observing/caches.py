@@ -20,38 +20,33 @@ _STORES = frozenset({"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF"})
 def caches_of(model: nn.Module) -> tuple[Cache, ...]:
     """List what a model's functions reach by name, and what holds tensors by keys that name no GPU."""
     found: dict[str, Cache] = {}
-    for one in (*_of_classes(model), *_named_by_functions(model)):
-        users = found[one.name].users if one.name in found else frozenset()
-        found[one.name] = Cache(one.name, one.kind, one.place, one.users | users)
+    for name, value, where, stored, user in (*_of_classes(model), *_named_by_functions(model)):
+        users = user | found[name].users if name in found else user
+        if isinstance(value, functools._lru_cache_wrapper):
+            if value.cache_info().currsize:
+                place = place_of_function(value.__wrapped__)
+                found[name] = Cache(name, "a function that keeps its results", place, users)
+        elif kind := _kind(value, is_stored=name in stored):
+            found[name] = Cache(name, f"{kind} {where}", None, users)
     return tuple(found.values())
 
 
-def _of_classes(model: nn.Module) -> Iterator[Cache]:
+_Reached = tuple[str, Any, str, set[str], frozenset[str]]
+"""A name, its value, where that is, the names that are assigned there, and the function that names it."""
+
+
+def _of_classes(model: nn.Module) -> Iterator[_Reached]:
     stored = {name for function in functions_of(model) for name in _stored_by(function)}
     classes = {cls for module in model.modules() for cls in type(module).__mro__ if is_users_class(cls)}
     for name, value in (item for cls in classes for item in vars(cls).items()):
-        function = getattr(value, "__func__", value)
-        if isinstance(function, functools._lru_cache_wrapper):
-            yield from _of_cached(name, function)
-        elif kind := _kind(value, is_stored=name in stored):
-            yield Cache(name, f"{kind} of the class")
+        yield name, getattr(value, "__func__", value), "of the class", stored, frozenset()
 
 
-def _of_cached(name: str, function: Any, users: frozenset[str] = frozenset()) -> Iterator[Cache]:
-    """Yield a function that keeps its results, if it has kept some."""
-    if function.cache_info().currsize:
-        yield Cache(name, "a function that keeps its results", place_of_function(function.__wrapped__), users)
-
-
-def _named_by_functions(model: nn.Module) -> Iterator[Cache]:
+def _named_by_functions(model: nn.Module) -> Iterator[_Reached]:
     for function in functions_of(model):
         stored = set(_stored_by(function))
         for name, value in values_named_by(function):
-            user = frozenset({function.__name__})
-            if isinstance(value, functools._lru_cache_wrapper):
-                yield from _of_cached(name, value, user)
-            elif kind := _kind(value, is_stored=name in stored):
-                yield Cache(name, f"{kind} outside of the model", None, user)
+            yield name, value, "outside of the model", stored, frozenset({function.__name__})
 
 
 def _stored_by(function: FunctionType) -> Iterator[str]:

@@ -17,12 +17,7 @@ from dpdemo.checking.observing.holders import Part, core_of, held_by, keys_of, l
 from dpdemo.checking.observing.hooks import functions_of, name_of, unwrapped, users_hooks, values_named_by
 from dpdemo.checking.observing.leaves import argument_names, positional
 from dpdemo.checking.observing.state import INTERNAL, changeable_parts, is_pytorchs
-from dpdemo.checking.source import (
-    place_of_attribute,
-    place_of_function,
-    place_of_part,
-    place_of_return,
-)
+from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_part, place_of_return
 from dpdemo.models.frames import is_installed, is_users
 from dpdemo.results.findings import Place
 
@@ -220,68 +215,45 @@ def _key_of_model(key: object, model: _Around) -> str:
     return f"{what}a parameter or buffer" if number in model.registered else ""
 
 
-def _kind_of(part: Part, model: _Around) -> Held | None:
+def _kind_of(part: Part, model: _Around) -> Held | None:  # noqa: PLR0911 - a kind each
     """Describe how a part of an attribute ties a replica to the original; None if it does not."""
     value, holder = part.value, part.holders[0] if part.holders else None
     if isinstance(value, weakref.ReferenceType) and holder is None:
         value = value()
-    if isinstance(value, torch.Tensor) and id(value) not in model.registered:
-        return replace(_tensor("tensor", value), **_way(part))
-    if not isinstance(value, (torch.Tensor, nn.Module)):
-        return None
-    if holder is None:
-        return _kind_of_direct(value, is_alone=not part.path)
-    if _is_function(holder):
-        return _kind_in_function(value, model, part)
-    is_link = isinstance(value, nn.Module) and id(value) in model.tree
-    return Held("", "holder", type(value).__name__, **_way(part)) if is_link else None
-
-
-def _kind_of_direct(value: torch.Tensor | nn.Module, *, is_alone: bool) -> Held | None:
-    """Describe what an attribute holds, or a container in it."""
     if isinstance(value, torch.Tensor):
-        return None if is_alone else _tensor("shared", value)
-    if isinstance(value, nn.DataParallel):
-        return None
-    return Held("", "module", type(value).__name__, device=_device_of(value))
-
-
-def _kind_in_function(value: torch.Tensor | nn.Module, model: _Around, part: Part) -> Held | None:
-    """Describe what a function holds: a module or tensor of the model, or a module outside of it."""
-    if isinstance(value, torch.Tensor):
+        is_models = id(value) in model.registered
+        if not is_models or (holder is None and part.path):
+            kind = "shared" if is_models else "tensor"
+            return Held("", kind, "Tensor", tuple(value.shape), str(value.device), **_way(part))
         leads_to = f"the model's own tensor of shape {tuple(value.shape)}"
-    elif id(value) in model.tree:
-        leads_to = f"`{model.tree[id(value)] or type(value).__name__}`"
-    elif any(True for _ in (*value.parameters(), *value.buffers())):
-        leads_to = f"a {type(value).__name__} outside of the model"
-        return Held("", "outer", leads_to=leads_to, device=_device_of(value), **_way(part))
-    else:
+        return Held("", "callable", leads_to=leads_to, **_way(part)) if held_by(holder) else None
+    if not isinstance(value, nn.Module):
         return None
-    return Held("", "callable", leads_to=leads_to, **_way(part))
-
-
-def _is_function(holder: object) -> bool:
-    return bool(held_by(holder))
+    name, is_models = type(value).__name__, id(value) in model.tree
+    if holder is None:
+        is_wrapper = isinstance(value, nn.DataParallel)
+        return None if is_wrapper else Held("", "module", name, device=_device_of(value))
+    if not held_by(holder):
+        return Held("", "holder", name, **_way(part)) if is_models else None
+    if is_models:
+        return Held("", "callable", leads_to=f"`{model.tree[id(value)] or name}`", **_way(part))
+    if not any(True for _ in (*value.parameters(), *value.buffers())):
+        return None
+    leads_to = f"a {name} outside of the model"
+    return Held("", "outer", leads_to=leads_to, device=_device_of(value), **_way(part))
 
 
 def _way(part: Part) -> dict[str, Any]:
     """Name what stands between an attribute and a part of it, and the attribute of an object that has it."""
     if not part.holders:
         return {}
-    if _is_function(part.holders[0]):
-        return {"holder": _callable_name(part.holders[0])}
-    last = next(one for one in reversed(part.holders) if not _is_function(one))
+    first = part.holders[0]
+    if isinstance(first, types.MethodType):
+        return {"holder": f"the bound method {first.__name__}"}
+    if held_by(first):
+        return {"holder": "a lambda" if getattr(first, "__name__", "") == "<lambda>" else "a function"}
+    last = next(one for one in reversed(part.holders) if not held_by(one))
     return {"holder": type(last).__name__, "within": re.findall(r"\.(\w+)", part.path)[-1]}
-
-
-def _tensor(kind: str, tensor: torch.Tensor) -> Held:
-    return Held("", kind, "Tensor", tuple(tensor.shape), str(tensor.device))
-
-
-def _callable_name(value: object) -> str:
-    if isinstance(value, types.MethodType):
-        return f"the bound method {value.__name__}"
-    return "a lambda" if getattr(value, "__name__", "") == "<lambda>" else "a function"
 
 
 def _strays(model: nn.Module, first: torch.device | None) -> tuple[tuple[str, str], ...]:
@@ -302,25 +274,23 @@ def _strays(model: nn.Module, first: torch.device | None) -> tuple[tuple[str, st
     return tuple(found)
 
 
-def _words(code: types.CodeType) -> set[str]:
-    """List the names that a function uses, those of keyword arguments too."""
-    keywords = {word for constant in code.co_consts if isinstance(constant, tuple) for word in constant}
-    return {*code.co_names, *(word for word in keywords if isinstance(word, str))}
-
-
 def _mentions(core: nn.Module, name: str) -> bool:
     """Return whether a method of any class of the model calls something of this name."""
     kinds = {type(module) for module in core.modules()}
     return any(name in words for kind in kinds for words in _words_of(kind))
 
 
-def _words_of(kind: type) -> Iterator[set[str]]:
-    """List the names that each method of the user's uses: one that is overridden only by way of `super()`."""
+def _words_of(kind: type) -> Iterator[set[object]]:
+    """List the names that each method of the user's uses: one that is overridden only by way of `super()`.
+
+    Those of keyword arguments are constants of its code.
+    """
     for name in {name for cls in kind.__mro__ for name in vars(cls)}:
         for cls in kind.__mro__:
             code = getattr(vars(cls).get(name), "__code__", None)
             if isinstance(code, types.CodeType) and is_users(code.co_filename):
-                words = _words(code)
+                keywords = (word for one in code.co_consts if isinstance(one, tuple) for word in one)
+                words = {*code.co_names, *keywords}
                 yield words
                 if "super" not in words:
                     break

@@ -47,22 +47,15 @@ def on_device(value: object, device: torch.device, stays: Stays = nothing_stays)
         return twin if value.is_leaf else twin.clone()  # what is no leaf may be changed in place
     if (parts := entries(value)) is not None:
         return with_parts(value, [on_device(part, device, stays) for _, part in parts])
-    if attributes(value) and not callable(value) and not isinstance(value, nn.Module):
-        return _inside_on_device(value, device, stays)
     try:
-        return copy.deepcopy(value)
-    except Exception:  # noqa: BLE001 - a user's own class
-        return value
-
-
-def _inside_on_device(value: object, device: torch.device, stays: Stays) -> Any:
-    try:
-        twin = copy.copy(value)
+        if callable(value) or isinstance(value, nn.Module) or not attributes(value):
+            return copy.deepcopy(value)
+        inside = copy.copy(value)
         for name, part in attributes(value).items():
-            object.__setattr__(twin, name, on_device(part, device, stays))
+            object.__setattr__(inside, name, on_device(part, device, stays))
     except Exception:  # noqa: BLE001 - a user's own class
         return value
-    return twin
+    return inside
 
 
 def brought_along(model: nn.Module, paths: Sequence[str], gpu: torch.device) -> nn.Module:

@@ -35,19 +35,15 @@ class ModelSource:
     def __init__(self, prototype: nn.Module, rebuild: Callable[[], nn.Module] | None = None) -> None:
         self.prototype = prototype
         self._rebuild = rebuild
-        self._rebuilds = False
+        self.copies = True
+        """Whether models are copies of the one given, and not built anew."""
         self._placed: nn.Module | None = None
         self._along: Sequence[str] = ()
 
-    @property
-    def copies(self) -> bool:
-        """Whether models are copies of the one given, and not built anew."""
-        return not self._rebuilds
-
     def rebuild_from_now_on(self) -> bool:
         """Call the factory for each model instead of copying; return whether that is possible, and new."""
-        is_new = self._rebuild is not None and not self._rebuilds
-        self._rebuilds = self._rebuilds or is_new
+        is_new = self._rebuild is not None and self.copies
+        self.copies = self.copies and not is_new
         return is_new
 
     def bring_along(self, paths: Sequence[str]) -> None:
@@ -62,7 +58,7 @@ class ModelSource:
 
         """
         try:
-            if not self._rebuilds:
+            if self.copies:
                 with users_code():
                     return deep_copy(plain(self.prototype))
         except Exception as error:
@@ -84,15 +80,13 @@ class ModelSource:
             UsageError: if it can neither be copied nor built again.
 
         """
-        if not self._rebuilds and (self._along or self._is_elsewhere(gpu)):
+        parts = (*self.prototype.parameters(), *self.prototype.buffers())
+        if self.copies and (self._along or any(part.device != gpu for part in parts)):
             if self._placed is None:
                 self._placed = brought_along(self.fresh().to(gpu), self._along, gpu)
             with contextlib.suppress(Exception), users_code():
                 return deep_copy(self._placed)
         return brought_along(self.fresh().to(gpu), self._along, gpu)
-
-    def _is_elsewhere(self, gpu: torch.device) -> bool:
-        return any(part.device != gpu for part in (*self.prototype.parameters(), *self.prototype.buffers()))
 
 
 def plain(model: nn.Module) -> nn.Module:

@@ -1,9 +1,10 @@
 """Running copies of a model on one virtual GPU, under DataParallel, and chunk by chunk."""
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -129,19 +130,14 @@ class Runner:
         """Make a copy under DataParallel, unless the user wrapped it already."""
         model = self.source.fresh_on(self.first)
         if not any(isinstance(module, nn.DataParallel) for module in model.modules()):
-            model = self._wrapped(model)
+            kind: Any = nn.DataParallel
+            if self.weights:
+                kind = partial(WeightedDataParallel, weights=self.weights)
+            model = kind(model, list(self.device_ids), dim=self.dim)
         return self._in_mode(model, mode)
 
-    def _wrapped(self, model: nn.Module) -> nn.Module:
-        ids = list(self.device_ids)
-        if self.weights:
-            return WeightedDataParallel(model, ids, dim=self.dim, weights=self.weights)
-        return nn.DataParallel(model, device_ids=ids, dim=self.dim)
-
     def _in_mode(self, model: nn.Module, mode: str) -> nn.Module:
-        if self.keeps_modes:
-            return model
-        return model.train(mode == "train")
+        return model if self.keeps_modes else model.train(mode == "train")
 
     def run(self, model: nn.Module, given: Arguments, stays: Stays = nothing_stays) -> Ran:
         """Call a model once, and note its state before and after."""
@@ -166,13 +162,10 @@ class Runner:
         ran.after = state.snapshot(core)
         return ran
 
-    @contextlib.contextmanager
-    def _context(self) -> Iterator[None]:
+    def _context(self) -> AbstractContextManager[object]:
         if self.autocast is None:
-            yield
-            return
-        with torch.autocast("cuda", dtype=getattr(torch, self.autocast)):
-            yield
+            return nullcontext()
+        return torch.autocast("cuda", dtype=getattr(torch, self.autocast))
 
     def chunk_results(
         self,
