@@ -16,9 +16,19 @@ from dpdemo.checking.evidence.calls import (
     first_line,
 )
 from dpdemo.checking.evidence.comparison import UNEQUAL, Comparison, LossGradients
-from dpdemo.checking.evidence.probes import Cache, Evidence, Kept, Kind, Mode, Probe, Reduction, StateChange
+from dpdemo.checking.evidence.probes import (
+    ABSENT,
+    Cache,
+    Evidence,
+    Kept,
+    Kind,
+    Mode,
+    Probe,
+    Reduction,
+    StateChange,
+    Value,
+)
 from dpdemo.checking.evidence.scan import Held, Norm, Scan
-from dpdemo.checking.evidence.values import ABSENT, Value
 
 __all__ = [
     "ABSENT",

@@ -88,7 +88,7 @@ def _parts(whole: Part) -> list[Part]:
     holders = (*holders, value)
     if held := held_by(value):
         return [Part(f"{path}[{at}]", one, holders) for at, one in enumerate(held)]
-    if is_looked_into(value):
+    if is_of_users(value) or isinstance(value, (Distribution, Transform)):  # the rest is PyTorch's affair
         return [Part(f"{path}.{name}", one, holders) for name, one in attributes(value).items()]
     return []
 
@@ -128,14 +128,6 @@ def is_code(value: object) -> bool:
 def is_of_users(value: object) -> bool:
     """Whether it is of a class of the user's, or of one for any attributes."""
     return isinstance(value, (types.SimpleNamespace, argparse.Namespace)) or is_users_class(type(value))
-
-
-def is_looked_into(value: object) -> bool:
-    """Whether tensors are looked for in it: an object of the user's, or one of `torch.distributions`.
-
-    All else of PyTorch's is its own affair.
-    """
-    return is_of_users(value) or isinstance(value, (Distribution, Transform))
 
 
 def is_users_class(kind: type) -> bool:

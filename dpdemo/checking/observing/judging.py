@@ -201,7 +201,10 @@ class Judge:
         if path is None:
             is_normed = self.planned.mode == "train" and self._norms_batches  # theirs are of chunks anyway
             is_known = gradients.equal or (gradients.single_finite and not is_normed)  # NaN says nothing
-            is_equal = gradients.equal or self._are_rounding(gradients)
+            given = parallel.untouched  # the model's own arguments: a wrapper within is given others
+            is_equal = gradients.equal or (
+                gradients.finite and are_gradients_rounding(self.runner, self.planned.mode, given)
+            )
             return replace(comparison, gradients_equal=is_equal if is_known else None)
         is_known = gradients.finite and gradients.single_finite and not single.used_random
         loss = compare.loss_gradients(single.model, core, split, path) if is_known else None
@@ -230,10 +233,6 @@ class Judge:
         if raised_split is None:
             return replace(comparison, single_backward_raised=error)
         return replace(comparison, backward_raised=raised_split)
-
-    def _are_rounding(self, gradients: compare.Gradients) -> bool:
-        given = self.parallel.untouched  # the model's own arguments: a wrapper within is given others
-        return gradients.finite and are_gradients_rounding(self.runner, self.planned.mode, given)
 
 
 def _is_padded(draft: Draft) -> bool:

@@ -136,7 +136,8 @@ def changes(
         was_parallel = before_parallel.get(path, absent)
         single_changed = not same(was.value, alone.value, of_one_model=True)
         parallel_changed = not same(was_parallel.value, split.value, of_one_model=True)
-        if (single_changed or parallel_changed) and not _is_inside_new(path, found):
+        is_inside_new = any(one.kind == "module" and path.startswith(f"{one.path}.") for one in found)
+        if (single_changed or parallel_changed) and not is_inside_new:
             values = values_apart(was.value, alone.value, split.value)
             name = path.rpartition(".")[2] if known[-1].kind != "gradient" else path.split(".")[-2]
             is_same = _ends_alike(was, alone, split)
@@ -178,11 +179,6 @@ def _kind_of_all(known: list[Held]) -> Kind:
     """Say what kind of state it is: where a module or a parameter takes the place of None, it is one."""
     kinds = {one.kind for one in known}
     return next((kind for kind in _REGISTERED if kind in kinds), known[-1].kind)
-
-
-def _is_inside_new(path: str, found: list[StateChange]) -> bool:
-    """Return whether it belongs to a module that is new itself."""
-    return any(one.kind == "module" and path.startswith(f"{one.path}.") for one in found)
 
 
 def _statement(held: Held, name: str, path: str, shot: Snapshot) -> tuple[str, Written | None]:
