@@ -1,5 +1,6 @@
 """What a batch in one mode has shown, and all that a check saw."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -210,3 +211,7 @@ class Evidence:
     def calls(self) -> tuple[tuple[Probe, Call], ...]:
         """All DataParallel calls, each with its probe."""
         return tuple((probe, call) for probe in self.probes for call in probe.calls)
+
+    def events(self, kind: str) -> Iterator[tuple[Probe, Event]]:
+        """List what replicas did of a kind, each with its probe."""
+        return ((probe, event) for probe, call in self.calls for event in call.events if event.kind == kind)

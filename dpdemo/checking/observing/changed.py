@@ -49,12 +49,8 @@ class Changed:
         single, parallel = self.single, self.parallel
         if parallel.error is not None and not (self.draft and self.draft.delivered):
             return ()
-        found = state.changes(
-            single.before,
-            single.after if single.error is None else None,
-            parallel.after,
-            parallel.before,
-        )
+        after = single.after if single.error is None else None
+        found = state.changes(single.before, after, parallel.after, parallel.before)
         if parallel.error is None and agrees:
             found = self._with_harmless(found)
         return tuple(self._against_chunks(found))

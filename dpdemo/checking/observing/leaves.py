@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from dpdemo.checking.evidence import Leaf
+from dpdemo.checking.observing.closeness import name_of
 from dpdemo.checking.observing.holders import attributes, is_array
 from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_repeated, length_of
@@ -69,35 +70,18 @@ def describe(path: str, value: Any) -> Leaf:
     """Note what a rule may want to know of a leaf."""
     kind = type(value).__name__
     if isinstance(value, torch.Tensor):
-        dtype = str(value.dtype).removeprefix("torch.")
+        shape, device, dtype = tuple(value.shape), str(value.device), name_of(value.dtype)
         sums, climb = _counted(value)
-        return Leaf(
-            path,
-            kind,
-            tuple(value.shape),
-            str(value.device),
-            dtype,
-            adds_up_to=sums,
-            climb=climb,
-            repeated=is_repeated(value),
-        )
+        repeated = is_repeated(value)
+        return Leaf(path, kind, shape, device, dtype, adds_up_to=sums, climb=climb, repeated=repeated)
     if isinstance(value, _PLAIN):
         return Leaf(path, kind, text=str(value)[:80], length=len(value) if isinstance(value, str) else None)
-    return Leaf(
-        path,
-        kind,
-        adds_up_to=(int(value.sum()), int(value[-1])) if _is_of_counts(value) else (),
-        dtype=_numpys(value),
-        length=length_of(value),
-        tensors_inside=_tensors_inside(value),
-    )
-
-
-def _is_of_counts(value: Any) -> bool:
-    """Whether it is an array of whole numbers."""
-    return (
-        is_array(value) and value.dtype.kind in "iu" and value.ndim == 1 and 2 <= value.size <= _MOST_COUNTS
-    )
+    counts: tuple[int, ...] = ()
+    is_row = is_array(value) and value.dtype.kind in "iu" and value.ndim == 1
+    if is_row and 2 <= value.size <= _MOST_COUNTS:
+        counts = int(value.sum()), int(value[-1])
+    dtype, length, inside = _numpys(value), length_of(value), _tensors_inside(value)
+    return Leaf(path, kind, dtype=dtype, length=length, tensors_inside=inside, adds_up_to=counts)
 
 
 _MOST_COUNTS = 4096

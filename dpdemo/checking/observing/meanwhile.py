@@ -24,20 +24,16 @@ def used_meanwhile(runner: Runner, mode: str, given: Arguments) -> tuple[tuple[s
         For each the paths by which modules hold it. One whose keys are GPUs is left out.
 
     """
-    prototype = runner.source.prototype
-    if not any(True for _ in changeable_parts(prototype)):
+    if not changeable_parts(runner.source.prototype):
         return ()
     model = runner.single_model(mode)
-    held: dict[int, tuple[object, list[str]]] = {}
-    for path, value in changeable_parts(model):
-        held.setdefault(id(value), (value, []))[1].append(path)
-    before = {key: _tensors(value) for key, (value, _) in held.items()}
+    held = [(value, paths, _tensors(value)) for value, paths in changeable_parts(model)]
     seen: dict[int, bool] = {}
 
     def look(*_: object) -> None:
-        for key, (value, _paths) in held.items():
-            if key not in seen and _tensors(value) - before[key]:
-                seen[key] = names_a_gpu(walk(value))
+        for at, (value, _paths, before) in enumerate(held):
+            if at not in seen and _tensors(value) - before:
+                seen[at] = names_a_gpu(walk(value))
 
     for module in model.modules():
         module.register_forward_pre_hook(look)
@@ -46,11 +42,8 @@ def used_meanwhile(runner: Runner, mode: str, given: Arguments) -> tuple[tuple[s
     with tracing(codes, lambda _frame, event, _value: look() if event == "line" else None):
         if runner.called_aside(model, given) is None:
             return ()
-    return tuple(
-        tuple(held[key][1])
-        for key, is_by_gpu in seen.items()
-        if _tensors(held[key][0]) <= before[key] and not is_by_gpu
-    )
+    used = [held[at] for at, is_by_gpu in seen.items() if not is_by_gpu]
+    return tuple(tuple(paths) for value, paths, before in used if _tensors(value) <= before)
 
 
 def _tensors(value: object) -> set[int]:

@@ -16,7 +16,7 @@ from dpdemo.checking.evidence import Held, Norm, Scan
 from dpdemo.checking.observing.holders import Part, core_of, held_by, keys_of, lets_wait, walk
 from dpdemo.checking.observing.hooks import functions_of, name_of, unwrapped, users_hooks, values_named_by
 from dpdemo.checking.observing.leaves import argument_names, positional
-from dpdemo.checking.observing.state import INTERNAL, changeable_parts, is_pytorchs
+from dpdemo.checking.observing.state import INTERNAL, attributes_of, changeable_parts
 from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_part, place_of_return
 from dpdemo.models.frames import is_installed, is_users
 from dpdemo.results.findings import Place
@@ -69,7 +69,7 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         parameters=tuple(name for name, _ in core.named_parameters()),
         inputs=tuple(argument_names(core.forward, 8)),
         required=tuple(one.name for one in positional(core.forward) if one.default is one.empty),
-        together=tuple(_held_together(core)),
+        together=tuple(tuple(paths) for _, paths in changeable_parts(core) if len(paths) > 1),
         meetings=tuple(_meetings(core)),
     )
 
@@ -105,14 +105,6 @@ def _made_at(core: nn.Module, path: str) -> Place | None:
     return place_of_part(path, lambda owner: type(core.get_submodule(owner)))
 
 
-def _held_together(model: nn.Module) -> Iterator[tuple[str, ...]]:
-    """List the paths of each container and object that more than one module has."""
-    paths: dict[int, list[str]] = {}
-    for path, value in changeable_parts(model):
-        paths.setdefault(id(value), []).append(path)
-    yield from (tuple(found) for found in paths.values() if len(found) > 1)
-
-
 def _frozen_wrappers(model: nn.Module) -> Iterator[str]:
     """List the wrappers in a model that is trained, though they are not."""
     if any(one.requires_grad for one in model.parameters()):
@@ -142,12 +134,11 @@ class _Around(NamedTuple):
 
 def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
     dot = f"{path}." if path else ""
-    for name, value in vars(module).items():
-        if name not in INTERNAL and not is_pytorchs(name, module):
-            place = place_of_attribute(type(module), name)
-            is_pure = _is_of_modules(value)
-            for kind in _kinds(name, value, model, module):
-                yield replace(kind, path=dot + name, is_pure=is_pure, place=place)
+    for name, value in attributes_of(module):
+        place = place_of_attribute(type(module), name)
+        is_pure = _is_of_modules(value)
+        for kind in _kinds(name, value, model, module):
+            yield replace(kind, path=dot + name, is_pure=is_pure, place=place)
     for hook in users_hooks(module):
         place = place_of_function(unwrapped(hook))
         yield Held(path or type(module).__name__, "hook", name_of(hook), place=place)

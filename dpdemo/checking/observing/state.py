@@ -51,11 +51,10 @@ def _held_in(model: nn.Module) -> Iterator[tuple[str, Kind, object, type]]:
         for name, child in module._modules.items():
             yield dot + name, "module", child, owner
         yield f"{dot}hooks", "hooks", sum(len(getattr(module, registry, ())) for registry in HOOKS), owner
-        for name, value in vars(module).items():
-            if name not in INTERNAL and not is_pytorchs(name, module):
-                is_mode, is_container = name == "training", is_shared(value)
-                kind: Kind = "mode" if is_mode else "container" if is_container else "attribute"
-                yield dot + name, kind, value, owner
+        for name, value in attributes_of(module):
+            is_mode, is_container = name == "training", is_shared(value)
+            kind: Kind = "mode" if is_mode else "container" if is_container else "attribute"
+            yield dot + name, kind, value, owner
 
 
 def buffers_in(shot: Snapshot) -> Snapshot:
@@ -63,23 +62,24 @@ def buffers_in(shot: Snapshot) -> Snapshot:
     return {path: held for path, held in shot.items() if held.kind == "buffer"}
 
 
-def is_pytorchs(name: str, module: nn.Module) -> bool:
-    """Return whether an attribute belongs to PyTorch's own machinery, which knows of replicas."""
-    if name in ("_flat_weights", "_flat_weight_refs"):
-        return isinstance(module, nn.RNNBase)
-    return (
-        f"{name}_orig" in module._parameters or f"{name}_g" in module._parameters
-    )  # weight and spectral norm
+def attributes_of(module: nn.Module) -> Iterator[tuple[str, object]]:
+    """List a module's attributes, but for those of PyTorch's own machinery, which knows of replicas."""
+    parameters, is_rnn = module._parameters, isinstance(module, nn.RNNBase)
+    for name, value in vars(module).items():
+        if name in INTERNAL or (is_rnn and name in {"_flat_weights", "_flat_weight_refs"}):
+            continue
+        if f"{name}_orig" not in parameters and f"{name}_g" not in parameters:  # spectral and weight norm
+            yield name, value
 
 
-def changeable_parts(model: nn.Module) -> Iterator[tuple[str, object]]:
-    """List the containers and the user's objects that modules hold as attributes, with their paths."""
+def changeable_parts(model: nn.Module) -> list[tuple[object, list[str]]]:
+    """List the containers and the user's objects that modules hold as attributes, each with its paths."""
+    found: dict[int, tuple[object, list[str]]] = {}
     for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            is_ours = name not in INTERNAL and not is_pytorchs(name, module)
-            is_ours = is_ours and not isinstance(module, nn.DataParallel)
-            if is_ours and not isinstance(value, nn.Module) and is_changeable(value):
-                yield f"{path}.{name}" if path else name, value
+        for name, value in attributes_of(module) if not isinstance(module, nn.DataParallel) else ():
+            if not isinstance(value, nn.Module) and is_changeable(value):
+                found.setdefault(id(value), (value, []))[1].append(f"{path}.{name}" if path else name)
+    return list(found.values())
 
 
 def same_at(path: str, one: Snapshot, other: Snapshot) -> bool:

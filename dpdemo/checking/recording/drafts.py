@@ -23,17 +23,9 @@ from dpdemo.watching.tree import flatten
 def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:
     """Take an exception apart."""
     trace = error.__traceback__
-    places = places_in(trace)
-    return Raised(
-        stage,
-        type(error).__name__,
-        str(error),
-        replica,
-        places,
-        functions_in(trace)[-8:],
-        isinstance(error, Stopped),
-        text_around(places),
-    )
+    places, functions = places_in(trace), functions_in(trace)[-8:]
+    kind, text, leaves = type(error).__name__, str(error), isinstance(error, Stopped)
+    return Raised(stage, kind, text, replica, places, functions, leaves, text_around(places))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import sizes_text
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
+from dpdemo.results.findings import Severity
 
 
 @rule("DP315", "flatten-parameters", "info")
@@ -60,32 +61,19 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
         sizes = sizes_text(list(probe.split.sizes()))
         largest = max(one.batch_size for one in evidence.probes)
         bad = [size for size in range(2, largest) if probe.call.split(size).smallest == 1]
-        yield Found(
-            "lone-sample",
+        what = (
             f"a batch of {probe.batch_size} is cut into {sizes}, and {_layer(error)} cannot train on one "
-            "sample; so it is for batches of "
-            f"{', '.join(map(str, bad[:8]))}{', ...' if len(bad) > 8 else ''}",
-            None,
-            probe,
-            None if probe.is_real else "warning",
-            advise(
-                "full batches",
-                size=f"{largest}",
-                full=f"{_even(largest, evidence.num_gpus)}",
-                drop=", drop_last=True",
-            ),
+            f"sample; so it is for batches of {', '.join(map(str, bad[:8]))}{', ...' if len(bad) > 8 else ''}"
         )
+        full = max(2, -(-largest // evidence.num_gpus)) * evidence.num_gpus  # the next with two rows or more
+        advice = advise("full batches", size=f"{largest}", full=f"{full}", drop=", drop_last=True")
+        yield Found("lone-sample", what, None, probe, None if probe.is_real else "warning", advice)
 
 
 def _layer(error: Raised) -> str:
     """Name the layer that wants more than one value, by the function of torch.nn.functional that raised."""
     names = {"group_norm": "GroupNorm", "instance_norm": "InstanceNorm"}
     return next((name for function, name in names.items() if function in error.functions), "BatchNorm")
-
-
-def _even(size: int, num_gpus: int) -> int:
-    """Return the next batch size that is cut into equal chunks of two rows or more."""
-    return max(2, -(-size // num_gpus)) * num_gpus
 
 
 @rule("DP213", "idle-gpus", "warning")
@@ -112,20 +100,14 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
             size = max((one for one in _full_batches(evidence) if one > split.batch_size), default=0)
             is_last = size > 0
             full = size or _full(split.batch_size, call)
-            yield Found(
-                str(split.batch_size),
+            what = (
                 f"a batch of {split.batch_size} on {split.num_devices} GPUs is cut into "
-                f"{sizes_text(list(split.sizes()))}: {split.num_idle} idle",
-                None,
-                probe,
-                "info" if is_last and evidence.is_program else None,
-                advise(
-                    "full batches",
-                    size=f"{size or split.batch_size}",
-                    full=f"{full}",
-                    drop=", drop_last=True" * is_last,
-                ),
+                f"{sizes_text(list(split.sizes()))}: {split.num_idle} idle"
             )
+            drop, given = ", drop_last=True" * is_last, f"{size or split.batch_size}"
+            advice = advise("full batches", size=given, full=f"{full}", drop=drop)
+            severity: Severity | None = "info" if is_last and evidence.is_program else None
+            yield Found(str(split.batch_size), what, None, probe, severity, advice)
 
 
 def _full_batches(evidence: Evidence) -> list[int]:
@@ -168,11 +150,7 @@ def memory_imbalance(evidence: Evidence) -> Iterator[Found]:
     for probe in evidence.probes:
         peaks = probe.peak_bytes[: len(probe.call.replicas)] if probe.call else ()  # the others have no chunk
         if len(peaks) > 1 and peaks[0] > 2 * max(peaks[1:]) and peaks[0] - max(peaks[1:]) > _MIB:
-            yield Found(
-                "memory",
-                f"GPU 0 holds up to {peaks[0] / _MIB:.0f} MiB in a forward, the others "
-                f"{max(peaks[1:]) / _MIB:.0f} MiB",
-                None,
-                probe,
-            )
+            first, others = (f"{size / _MIB:.0f} MiB" for size in (peaks[0], max(peaks[1:])))
+            what = f"GPU 0 holds up to {first} in a forward, the others {others}"
+            yield Found("memory", what, None, probe)
             return

@@ -106,15 +106,12 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
     if len(evidence.scan.wrappers) > 1:
         return  # DP106: the inner one scatters from replicas
     severity: Severity | None = None if any(crossed_devices(evidence)) else "warning"
-    for probe, call in evidence.calls:
-        for event in call.events:
-            if event.kind == "moved":
-                what = (
-                    f"in replica {event.replica}, on cuda:{event.replica}, a tensor comes to be on another "
-                    f"GPU: {event.detail}"
-                )
-                subject = str(event.place or event.detail)
-                yield Found(subject, what, event.place, probe, severity, advise("device"))
+    for probe, event in evidence.events("moved"):
+        what = (
+            f"in replica {event.replica}, on cuda:{event.replica}, a tensor comes to be on another GPU: "
+            f"{event.detail}"
+        )
+        yield Found(str(event.place or event.detail), what, event.place, probe, severity, advise("device"))
 
 
 _TIES = ("callable", "module", "holder", "outer", "named")
@@ -150,14 +147,12 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
 
 def _moved(evidence: Evidence) -> Iterator[Found]:
     """Report modules outside of the model that each replica moves to its own GPU."""
-    for probe, call in evidence.calls:
-        for event in call.events:
-            if event.kind == "module":
-                what = (
-                    f"forward moves {article(event.detail)} outside of the model to the GPU of its replica: "
-                    "all replicas share it, and one takes it away while another computes with it"
-                )
-                yield Found(str(event.place), what, event.place, probe, advice=advise("registered"))
+    for probe, event in evidence.events("module"):
+        what = (
+            f"forward moves {article(event.detail)} outside of the model to the GPU of its replica: "
+            "all replicas share it, and one takes it away while another computes with it"
+        )
+        yield Found(str(event.place), what, event.place, probe, advice=advise("registered"))
 
 
 def _looked_up(one: Held) -> Advice:
@@ -278,12 +273,10 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
         )
         severity: Severity | None = None if is_wrong else "info"
         yield Found("hooks", what, evidence.scan.forward, probe, severity, advise("first call"))
-    for probe, call in () if stays else evidence.calls:
-        for event in call.events:
-            if event.kind == "hook":
-                what = (
-                    f"forward puts a hook into {article(event.detail)}, and replicas share that module's "
-                    "dict of hooks: it runs in the others too while it is there"
-                )
-                is_note = event.is_quiet and not is_off(probe)
-                yield Found(str(event.place), what, event.place, probe, "info" if is_note else None)
+    for probe, event in () if stays else evidence.events("hook"):
+        what = (
+            f"forward puts a hook into {article(event.detail)}, and replicas share that module's dict of "
+            "hooks: it runs in the others too while it is there"
+        )
+        is_note = event.is_quiet and not is_off(probe)
+        yield Found(str(event.place), what, event.place, probe, "info" if is_note else None)

@@ -42,15 +42,8 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
             continue
         severity: Severity | None = "warning" if change.kind == "mode" or change.harmless else None
         what = _told(change) + _FOLLOWED * change.harmless
-        yield Found(
-            change.path,
-            what,
-            place_of(change),
-            probe,
-            severity,
-            _outside(change, probe.batch_size),
-            change.place,
-        )
+        advice = _outside(change, probe.batch_size)
+        yield Found(change.path, what, place_of(change), probe, severity, advice, change.place)
     yield from note_of_all(harmless, _UNNEEDED)
 
 
