@@ -58,14 +58,9 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     for suspects in by_line.values():
         one, place, probe, is_named = next((each for each in suspects if each[-1]), suspects[0])
         tensors = [each for each, *_ in suspects]
-        yield Found(
-            ",".join(each.path for each in tensors),
-            _told(tensors) + ("" if is_named else " too"),
-            one.place or place,
-            probe,
-            None if is_named else "warning",
-            advise("to its device") if one.holder else advise("buffer", name=one.name),
-        )
+        subject, what = ",".join(each.path for each in tensors), _told(tensors) + " too" * (not is_named)
+        advice = advise("to its device") if one.holder else advise("buffer", name=one.name)
+        yield Found(subject, what, one.place or place, probe, None if is_named else "warning", advice)
     for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
         what = (
             f"`{one.path}` holds a parameter or buffer of the model, of shape {one.shape}: in every replica "
@@ -183,9 +178,8 @@ def _compiled(evidence: Evidence) -> Iterator[Found]:
     for one in evidence.scan.of_kind("compiled"):
         part = attribute_at(one.path, "model").rpartition(".")[0]
         what = f"`{one.path}`: a compiled forward is the original's in every replica"
-        yield Found(
-            one.path, what, advice=advise("uncompile", part=part, plain=f"{part}._compiled_call_impl = None")
-        )
+        advice = advise("uncompile", part=part, plain=f"{part}._compiled_call_impl = None")
+        yield Found(one.path, what, advice=advice)
 
 
 def _swapped(evidence: Evidence) -> Iterator[Found]:

@@ -11,6 +11,7 @@ from dpdemo.checking.questions.state import changes_of, gets_other_data, place_o
 from dpdemo.checking.questions.words import attribute_at, listed
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
+from dpdemo.results.findings import Severity
 
 
 @rule("DP311", "gradients-in-forward", "error")
@@ -37,9 +38,8 @@ def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
             if "zero_grad() from a module created with nn.DataParallel" in text:
                 yield Found("zero_grad", "`zero_grad()` in forward has no effect in replicas", None, probe)
             elif ".grad attribute of a Tensor that is not a leaf" in text:
-                yield Found(
-                    ".grad", "`.grad` of a parameter is None in replicas: there it is a copy", None, probe
-                )
+                what = "`.grad` of a parameter is None in replicas: there it is a copy"
+                yield Found(".grad", what, None, probe)
 
 
 @rule("DP313", "parameter-changed", "error")
@@ -94,16 +94,10 @@ def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence
         else "the replica that holds the change is thrown away"
     )
     alone = "yes" if change.stands_alone and not change.owner else ""
-    there = attribute_at(change.path, "model.module")
-    return Found(
-        ",".join(paths),
-        f"forward changes the parameter{'s' * (len(paths) > 1)} {listed(paths)} in place: {reaches}",
-        place_of(change),
-        probe,
-        "info" if is_as_alone else None,
-        advise("in place", there=there, stands_alone=alone),
-        change.place,
-    )
+    what = f"forward changes the parameter{'s' * (len(paths) > 1)} {listed(paths)} in place: {reaches}"
+    advice = advise("in place", there=attribute_at(change.path, "model.module"), stands_alone=alone)
+    severity: Severity | None = "info" if is_as_alone else None
+    return Found(",".join(paths), what, place_of(change), probe, severity, advice, change.place)
 
 
 def _refused(evidence: Evidence) -> Iterator[Found]:

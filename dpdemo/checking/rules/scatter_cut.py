@@ -43,16 +43,13 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
         short = [leaf for leaf in short if not leaf.path.startswith(samples)]
         if not short:
             continue
-        names = [leaf.path for leaf in short]
-        yield Found(
-            ",".join(names),
+        names, advice = [leaf.path for leaf in short], _kept_whole(short, call, evidence)
+        what = (
             f"{listed(names)} {'has' if len(names) == 1 else 'have'} {short[0].size(call.dim)} of "
             f"{call.rows} rows, so only {rows} of {call.rows} samples are computed, on {len(call.replicas)} "
-            f"of {call.num_gpus} GPUs",
-            evidence.scan.forward,
-            probe,
-            advice=_kept_whole(short, call, evidence),
+            f"of {call.num_gpus} GPUs"
         )
+        yield Found(",".join(names), what, evidence.scan.forward, probe, advice=advice)
 
 
 def _refused_states(call: Call, evidence: Evidence) -> set[str]:
@@ -130,9 +127,8 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
                     f"{number} chunks of it for {len(call.replicas)} replicas"
                 )
                 severity: Severity | None = None if probe.is_real else "warning"
-                yield Found(
-                    path, what, evidence.scan.forward, probe, severity, _by_keyword(path, call, evidence)
-                )
+                advice = _by_keyword(path, call, evidence)
+                yield Found(path, what, evidence.scan.forward, probe, severity, advice)
                 break
 
 
@@ -205,14 +201,12 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
         # where a replica raises, it was run again with its arguments whole
         was_refuted = call.raised is not None and call.raised.stage == "replica"
         for leaf in () if leaves or related else _of_other_sizes(probe, call, evidence):
-            yield Found(
-                leaf.path,
+            what = (
                 f"`{leaf.path}` has {leaf.size(call.dim)} rows and the batch {call.rows}: it is cut into "
-                "chunks, and no replica sees it whole" + (f" ({call.raised})" if call.raised else ""),
-                evidence.scan.forward,
-                probe,
-                advice=Advice() if was_refuted else _kept_whole([leaf], call, evidence),
+                "chunks, and no replica sees it whole" + (f" ({call.raised})" if call.raised else "")
             )
+            advice = Advice() if was_refuted else _kept_whole([leaf], call, evidence)
+            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
 
 
 def _relating_rows(probe: Probe, call: Call) -> list[Leaf]:
@@ -260,9 +254,8 @@ def _cut_constants(leaves: Sequence[Leaf], probe: Probe, call: Call, evidence: E
         else f"replicas raise ({error}); they run when each gets {it} whole"
     )
     what = f"{listed(names)} {is_cut} into chunks with the batch, and {ending}"
-    return Found(
-        ",".join(names), what, evidence.scan.forward, probe, advice=_kept_whole(leaves, call, evidence)
-    )
+    advice = _kept_whole(leaves, call, evidence)
+    return Found(",".join(names), what, evidence.scan.forward, probe, advice=advice)
 
 
 @rule("DP206", "scalar-argument", "error")

@@ -200,14 +200,13 @@ def shared_argument(evidence: Evidence) -> Iterator[Found]:
         for change in probe.changes:
             if change.kind == "argument" and (change.parallel_changed or change.is_lost):
                 writer = "each replica in a copy of its own" if change.is_lost else "all replicas"
-                yield Found(
-                    change.path,
+                what = (
                     f"`{change.path}` is written by {writer}: {words(change.single)} after a call on one "
-                    f"GPU, {words(change.parallel)} under DataParallel",
-                    change.written_at or evidence.scan.forward,
-                    probe,
-                    "info" if change.is_lost and not _adds_to(change) else None,
+                    f"GPU, {words(change.parallel)} under DataParallel"
                 )
+                place = change.written_at or evidence.scan.forward
+                is_note = change.is_lost and not _adds_to(change)
+                yield Found(change.path, what, place, probe, "info" if is_note else None)
 
 
 def _adds_to(change: StateChange) -> bool:

@@ -63,12 +63,11 @@ def state_dict_prefix(evidence: Evidence) -> Iterator[Found]:
     """
     for event in evidence.building:
         if event.kind == "load_state_dict":
-            is_wrappers = event.detail.startswith("module.")
-            code = (
-                'model.load_state_dict({key.removeprefix("module."): one for key, one in state.items()})'
-                if is_wrappers
-                else "dp.module.load_state_dict(state)"
-            )
+            code = "dp.module.load_state_dict(state)"
+            if event.detail.startswith("module."):
+                code = (
+                    'model.load_state_dict({key.removeprefix("module."): one for key, one in state.items()})'
+                )
             what = (
                 f"none of the loaded keys, such as `{event.detail}`, matches: they differ by the prefix "
                 "`module.`"
@@ -94,15 +93,10 @@ def wrong_device(evidence: Evidence) -> Iterator[Found]:
     devices = sorted({device for _, device in strays})
     wanted = f"cuda:{(*evidence.scan.device_ids, 0)[0]}"
     what = f"{listed([name for name, _ in strays])} on {' and '.join(devices)}, and device_ids[0] is {wanted}"
-    is_spread = evidence.scan.is_spread
-    yield Found(
-        "strays",
-        what + "; the model is spread over several GPUs by itself" * is_spread,
-        evidence.scan.forward,
-        advice=advise(
-            "spread" if is_spread else "move", what=f"{strays[0][0]} on {strays[0][1]}", device=wanted
-        ),
-    )
+    way, first = "move", f"{strays[0][0]} on {strays[0][1]}"
+    if evidence.scan.is_spread:
+        way, what = "spread", f"{what}; the model is spread over several GPUs by itself"
+    yield Found("strays", what, evidence.scan.forward, advice=advise(way, what=first, device=wanted))
 
 
 @rule("DP104", "device-ids", "error")
