@@ -104,18 +104,15 @@ def deep_copy(model: nn.Module) -> nn.Module:
             memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
     memo.update(_copied_parameters(model))
     copying = _FunctionCopies(model)
-    quick = [kind for kind in {type(module) for module in model.modules()} if _is_copied_by_its_state(kind)]
-    with applied(
-        [
-            Patch(_DISPATCH, types.FunctionType, copying.copy, "closures over the model are copied with it"),
-            Patch(_DISPATCH, weakref.ref, copying.copy_reference, "a child may lead to its parent so"),
-            Patch(
-                _DISPATCH, functools._lru_cache_wrapper, copying.copy_cached, "it may keep a method's results"
-            ),
-            *(Patch(_DISPATCH, kind, copy_lock, "a copy waits for nobody") for kind, copy_lock in _LOCKS),
-            *(Patch(_DISPATCH, kind, _copy_module, "most of the copying is of modules") for kind in quick),
-        ]
-    ):
+    copiers = {
+        types.FunctionType: copying.copy,
+        weakref.ref: copying.copy_reference,  # a child may lead to its parent so
+        functools._lru_cache_wrapper: copying.copy_cached,
+        **_LOCKS,
+        **{kind: _copy_module for kind in set(map(type, model.modules())) if _is_copied_by_its_state(kind)},
+    }
+    why = "a copy of a model leads to no part of the original"
+    with applied(Patch(_DISPATCH, kind, copier, why) for kind, copier in copiers.items()):
         twin: nn.Module = copy.deepcopy(model, memo)
     _rename_keys(model, held, memo)
     for module in twin.modules():
@@ -151,16 +148,12 @@ def _copied_parameters(model: nn.Module) -> dict[int, object]:
 
 def _is_copied_by_its_state(kind: type[nn.Module]) -> bool:
     """Return whether a class says nothing of its own about copying, but for what its state is."""
-    return (
-        not hasattr(kind, "__deepcopy__")
-        and not hasattr(kind, "__getnewargs_ex__")
-        and not hasattr(kind, "__getnewargs__")
-        and kind.__reduce_ex__ is object.__reduce_ex__
-        and kind.__reduce__ is object.__reduce__
-        and kind.__new__ is object.__new__
-        and kind not in copyreg.dispatch_table
-        and kind not in vars(copy)["_deepcopy_dispatch"]
+    own = ("__deepcopy__", "__getnewargs_ex__", "__getnewargs__")
+    is_plain = all(
+        getattr(kind, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__", "__new__")
     )
+    is_known = kind in copyreg.dispatch_table or kind in vars(copy)["_deepcopy_dispatch"]
+    return is_plain and not is_known and not any(hasattr(kind, name) for name in own)
 
 
 def _copy_module(module: Any, memo: dict[int, object]) -> object:
@@ -192,11 +185,11 @@ def _copy_condition(condition: threading.Condition, memo: dict[int, object]) -> 
     return threading.Condition(copy.deepcopy(condition._lock, memo))  # type: ignore[attr-defined]
 
 
-_LOCKS: tuple[tuple[type, Callable[..., object]], ...] = (
-    (type(threading.Lock()), lambda _, __: threading.Lock()),
-    (type(threading.RLock()), lambda _, __: threading.RLock()),
-    (threading.Condition, _copy_condition),
-)
+_LOCKS: dict[type, Callable[..., object]] = {
+    type(threading.Lock()): lambda _, __: threading.Lock(),
+    type(threading.RLock()): lambda _, __: threading.RLock(),
+    threading.Condition: _copy_condition,
+}
 """How to copy what threads wait for, which `copy.deepcopy` cannot; queues, events and barriers hold these."""
 
 
