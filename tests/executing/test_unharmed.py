@@ -109,7 +109,7 @@ PARTS = [
     *[(drafts.Draft, name) for name in ("freeze", "let_go", "device_of", "_replica")],
     *[(inside.Watch, "note"), (inside, "calling_place"), (inside, "_Called"), (building, "Event")],
     *[(drafts, name) for name in ("describe_all", "flatten_arguments", "structure", "named", "pictures_in")],
-    *[(callcheck, name) for name in ("rehearse", "_kind", "_scan", "_probes", "_outcome")],
+    *[(callcheck, name) for name in ("rehearse", "_kind", "scan", "_probes")],
     (Subject, "follow_losses"),
     *[(callcheck, name) for name in ("planned_call", "wrapped_or_not", "describe_all")],
 ]
