@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dpdemo.executing.rank.notes import Notes
     from dpdemo.virtual.ops.collectives import Call
 
-_MAX_SHAPES, _MAX_NAMES, _MAX_ROWS, _ALWAYS = 8, 8, 32, 64
+_MAX_SHAPES, _MAX_NAMES, _MAX_TENSORS, _MAX_ROWS, _ALWAYS = 8, 8, 8, 32, 64
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100, PTH120
 _NO_GRADIENT = (f"{os.sep}nn{os.sep}modules{os.sep}", f"{os.sep}distributed{os.sep}tensor{os.sep}")
 """Files whose collectives in a backward pass belong to the model: SyncBatchNorm, tensor parallelism."""
@@ -93,7 +93,7 @@ class TrainingNotes:
         one.expect_backward(tensors_in(result))
         if one.trains <= _MAX_ROWS and rows:
             total = 0
-            for each in rows[:_MAX_SHAPES]:
+            for each in rows[:_MAX_TENSORS]:
                 total = checksum(each, total, 1 << 14)
             self.notes.write(
                 "rows",
