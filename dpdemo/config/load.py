@@ -71,18 +71,30 @@ def load_config(path: str | os.PathLike[str], **overrides: Unpack[Keys]) -> Conf
         UsageError: if the file cannot be read, is not YAML, or holds anything but a valid config.
 
     """
-    values, where = read_mapping(Path(path))
-    lines = {key: line for key, line in where.items() if key not in overrides}
-    return make_config({**values, **overrides}, lines)
+    return resolve(Path(path), overrides)
 
 
-def resolve(config: Config | str | os.PathLike[str] | None, overrides: Mapping[str, object]) -> Config:
+def resolve(
+    config: Config | str | os.PathLike[str] | None,
+    overrides: Mapping[str, object],
+    below: Mapping[str, object] | None = None,
+) -> Config:
     """Make one checked Config of the arguments of a function of the Python API.
+
+    Args:
+        config: a Config, or the path of a YAML file.
+        overrides: keys that win over it.
+        below: keys for which both win.
 
     Raises:
         UsageError: if the result is not valid.
 
     """
-    if config is None or isinstance(config, Config):
-        return make_config({**(config.values() if config else {}), **overrides})
-    return load_config(config, **overrides)  # type: ignore[arg-type]  # make_config checks them
+    values: Mapping[str, object] = {}
+    where: dict[str, str] = {}
+    if isinstance(config, Config):
+        values = config.values()
+    elif config is not None:
+        values, where = read_mapping(Path(config))
+    lines = {key: line for key, line in where.items() if key not in overrides}
+    return make_config({**(below or {}), **values, **overrides}, lines)

@@ -67,10 +67,10 @@ def simulate(  # noqa: PLR0913 - one argument for each option of the command
         _expect_no_options(options)
         return predict(resolve(config, overrides))
     from dpdemo.splitting.lengths import get_lengths
-    from dpdemo.splitting.tokens import make_options, resolve_sized
+    from dpdemo.splitting.tokens import make_options
 
     given = make_options(get_lengths(lengths), **options)
-    return predict(resolve_sized(config, overrides, given.lengths), given)
+    return predict(resolve(config, overrides, {"data_size": len(given.lengths.values)}), given)
 
 
 def _expect_no_options(options: dict[str, Any]) -> None:

@@ -1,10 +1,8 @@
 """The predicted tokens of an epoch: lengths put into order, and counted as the rows are shared."""
 
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any, get_args
 
 from dpdemo.arithmetic.lengths import grouped, packed, shuffled
@@ -13,7 +11,6 @@ from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.load import resolve
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
 from dpdemo.config.weights import is_weighted
-from dpdemo.config.yamlfile import read_mapping
 from dpdemo.errors import UsageError
 from dpdemo.results.devicetokens import Cost
 from dpdemo.results.split import SplitReport
@@ -62,24 +59,6 @@ def make_options(lengths: Lengths, **options: Any) -> TokenOptions:
     if found.cost not in get_args(Cost):
         raise UsageError(f"expected {' or '.join(get_args(Cost))}, got {show(found.cost)}", key="cost")
     return found
-
-
-def resolve_sized(
-    config: Config | str | os.PathLike[str] | None, overrides: Mapping[str, object], lengths: Lengths
-) -> Config:
-    """Make a config whose epoch has a sample for each length, unless its data size is set.
-
-    Raises:
-        UsageError: if the result is not valid.
-
-    """
-    if isinstance(config, str | os.PathLike):
-        set_keys: Collection[str] = read_mapping(Path(config))[0]
-    else:
-        set_keys = config.given if config is not None else ()
-    if "data_size" in set_keys or "data_size" in overrides:
-        return resolve(config, overrides)
-    return resolve(config, {"data_size": len(lengths.values), **overrides})
 
 
 def arrange(config: Config, options: TokenOptions) -> Rows:
