@@ -73,6 +73,10 @@ def command(
         return
     ctx.obj.names["model"] = "target"
     options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "data_size": data_size,
+        "drop_last": bool(drop_last),
+        "autocast": autocast,
         "weights": read_key("weights", weights) if weights else (),
         "chunks": read_key("chunks", chunks) if chunks else (),
         **_defaults(gpus, select, ignore),
@@ -96,9 +100,8 @@ def command(
             with about("inputs"):
                 return model, find_object(given) if isinstance(given, str) else given
 
-        options |= {"batch_size": batch_size, "data_size": data_size, "drop_last": bool(drop_last)}
         with users_code(quiet=quiet, doing="checking") as say:
-            report = check_found(find, Request(**options, autocast=autocast, progress=say))
+            report = check_found(find, Request(**options, progress=say))
     print_report(report, form, save, quiet=quiet)
     if report.findings and form == "text" and not quiet:
         print_hint(f"`dpdemo check --explain {report.findings[0].code}` tells more")

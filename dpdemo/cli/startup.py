@@ -97,14 +97,19 @@ def _progress(
     )
     task = progress.add_task("", total=None)
 
-    def update(**fields: Any) -> None:
+    def whole(change: Callable[[], None]) -> None:
+        """Start or stop without Ctrl-C in between: Rich cannot stop what is half started."""
         from dpdemo.virtual.uninterrupted import uninterrupted  # torch is there when something makes progress
 
+        with uninterrupted():
+            change()
+
+    def update(**fields: Any) -> None:
         progress.update(task, **fields)
-        with uninterrupted():  # Rich cannot stop what is half started
-            progress.start()
+        whole(progress.start)
 
     try:
         yield update
     finally:
-        progress.stop()
+        if progress.live.is_started:
+            whole(progress.stop)

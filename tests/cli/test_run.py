@@ -133,8 +133,10 @@ def test_loading_torch_puts_the_collector_and_the_signal_back():
         (lambda: progress_bar(quiet=False), lambda show: show(3, 10)),
     ],
 )
-@pytest.mark.parametrize("moment", ["set_live", "push_render_hook", "show_cursor"])
-def test_ctrl_c_while_progress_starts_is_no_error(monkeypatch, opened, update, moment):
+@pytest.mark.parametrize("moment", ["set_live", "push_render_hook", "clear_live", "pop_render_hook"])
+def test_ctrl_c_while_progress_starts_or_stops_leaves_the_terminal_as_it_was(
+    monkeypatch, opened, update, moment
+):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
@@ -147,6 +149,8 @@ def test_ctrl_c_while_progress_starts_is_no_error(monkeypatch, opened, update, m
         return genuine(*given)
 
     monkeypatch.setattr(Console, moment, interrupted)
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with pytest.raises(KeyboardInterrupt), opened() as show:
         update(show)
+    shown = terminal.getvalue()
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is hidden, and is back
