@@ -23,6 +23,9 @@ Device = int | str | torch.device
 Keywords = Sequence[Mapping[str, object]] | None
 """The keyword arguments of each replica, as `parallel_apply` gets them."""
 
+Given = tuple[Sequence[object], Mapping[str, object]]
+"""The arguments of one replica, by position and by name."""
+
 _NOTHING = Seen((), None, (), None)
 
 
@@ -85,8 +88,9 @@ class Watch:
         devices: Sequence[Device] | None = None,
     ) -> object:
         """Listen to the call of all replicas, by a wrapper or by the program itself."""
-        before = _see_inputs(inputs, kwargs_tup, devices)
-        told = _tell_all(modules, inputs, kwargs_tup)
+        given = _given(inputs, kwargs_tup)
+        before = _see_inputs(given, devices)
+        told = _tell_all(modules, given)
         outputs = proceed(modules, inputs, kwargs_tup, devices)
         replicas = tuple(map(see_output, before, outputs))
         calls: list[tuple[tuple[Seen, ...], list[Told]] | None] = getattr(self._local, "calls", [])
@@ -153,15 +157,20 @@ def _chosen(device_ids: Sequence[Device] | None) -> tuple[int, ...]:
         return ()
 
 
-def _see_inputs(
-    inputs: Sequence[object], kwargs_tup: Keywords, devices: Sequence[Device] | None
-) -> list[Seen]:
+def _given(inputs: Sequence[object], kwargs_tup: Keywords) -> list[Given]:
+    """Return what each replica gets."""
+    by_name = dict(enumerate(kwargs_tup or ()))  # parallel_apply refuses other numbers of them
+    return [
+        (given if isinstance(given, (list, tuple)) else (given,), by_name.get(index) or {})
+        for index, given in enumerate(inputs)
+    ]
+
+
+def _see_inputs(inputs: Sequence[Given], devices: Sequence[Device] | None) -> list[Seen]:
     """Note what each replica gets, on the GPU of its chunk, or else where it will run."""
     found = []
     for index, given in enumerate(inputs):
-        arguments = given if isinstance(given, (list, tuple)) else (given,)
-        named = dict(enumerate(kwargs_tup or ())).get(index)  # parallel_apply refuses other numbers of them
-        seen = see_input(arguments, named or {})
+        seen = see_input(*given)
         if seen.input_device is None or seen.input_device.type != "cuda":
             device = dict(enumerate(devices or ())).get(index, index)
             seen = seen._replace(input_device=_device(device))
@@ -169,13 +178,11 @@ def _see_inputs(
     return found
 
 
-def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[object], kwargs_tup: Keywords) -> list[Told]:
+def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[Given]) -> list[Told]:
     """Count the tokens of each replica; none where one of them does not tell."""
     found = []
-    for index, (module, given) in enumerate(zip(modules, inputs, strict=False)):  # PyTorch refuses others
-        arguments = given if isinstance(given, (list, tuple)) else (given,)
-        named = dict(enumerate(kwargs_tup or ())).get(index) or {}
-        told = tell_tokens(getattr(module, "replica", module), arguments, named)
+    for module, given in zip(modules, inputs, strict=False):  # PyTorch refuses other numbers of them
+        told = tell_tokens(getattr(module, "replica", module), *given)
         if told is None:
             return []
         found.append(told)

@@ -145,21 +145,12 @@ class Records:
     def _in_replica(self, replica: nn.Module, names: tuple[str, str]) -> Record:
         """Find the record of the object that this is a replica of: one of its classes, not called itself."""
         key = "replica", names
-        if key not in self._records:
-            same = [
-                candidate
-                for candidate in self._records.values()
-                if (candidate.wrapper, candidate.module) == names
-            ]
-            found = next(
-                (candidate for candidate in same if candidate.in_replica or not candidate.num_calls), None
-            )
-            if found is None:
-                found = self._found(key, names, ids_of(replica))
-                found.num_objects = 1
-            found.in_replica = True
-            return found
-        return self._records[key]
+        same = (record for record in self._records.values() if (record.wrapper, record.module) == names)
+        free = next((record for record in same if record.in_replica or not record.num_calls), None)
+        found = self._records.get(key) or free or self._found(key, names, ids_of(replica))
+        found.num_objects = found.num_objects or 1
+        found.in_replica = True
+        return found
 
     def of_kind(self, name: str, called: object, ids: tuple[int, ...]) -> Record:
         """Return the record of a functional call: of what it calls, over these GPUs."""

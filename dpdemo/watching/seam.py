@@ -35,13 +35,13 @@ _HOMES = {
     "gather": "scatter_gather",
     "data_parallel": "data_parallel",
 }
-_METHODS = {
-    "build": (nn.DataParallel, "__init__"),
-    "call": (nn.DataParallel, "__call__"),
-    "cut": (Scatter, "apply"),
-}
-_FORWARD = nn.DataParallel, "forward"
-STEPS = (*_METHODS, *_HOMES)
+_METHODS: tuple[tuple[str, Any, str], ...] = (
+    ("build", nn.DataParallel, "__init__"),
+    ("call", nn.DataParallel, "__call__"),
+    ("call", nn.DataParallel, "forward"),
+    ("cut", Scatter, "apply"),
+)
+STEPS = {*(step for step, _, _ in _METHODS), *_HOMES}
 """`build`, `call` and `cut` are methods; the others are functions of torch.nn.parallel."""
 
 _listeners: tuple[dict[str, Around], ...] = ()
@@ -84,12 +84,12 @@ def around(**steps: Around) -> Iterator[None]:
             inside that open and close often.
 
     """
-    unknown = set(steps) - set(STEPS)
+    unknown = set(steps) - STEPS
     assert not unknown, f"no steps of DataParallel: {unknown}"  # noqa: S101 - our own mistake
     global _listeners  # noqa: PLW0603 - functions of torch are one for the whole process, and so is this
     with ExitStack() as opened:
         opened.enter_context(_FUNCTIONS_SEAM.open())
-        if not steps or not _METHODS.keys().isdisjoint(steps):  # each call pays for it, and few ask
+        if not steps or any(step in steps for step, _, _ in _METHODS):  # each call pays for it, and few ask
             opened.enter_context(_METHODS_SEAM.open())
         with _lock:
             _listeners = (*_listeners, steps)
@@ -159,26 +159,14 @@ def _as_call(genuine: Around, wrapper: object, /, *args: object, **kwargs: objec
         _local.called = outer
 
 
-def _forward() -> Patch:
-    owner, name = _FORWARD
-    genuine: Around = getattr(owner, name)
-
-    @wraps(genuine)
-    def forward(wrapper: object, /, *args: object, **kwargs: object) -> object:
-        if any(other is wrapper for other in getattr(_local, "called", ())):
-            return genuine(wrapper, *args, **kwargs)
-        return _through("call", partial(_as_call, genuine), wrapper, *args, **kwargs)
-
-    return Patch(owner, name, forward, "it is called in place of the wrapper")
-
-
-def _method(step: str) -> Patch:
-    owner, name = _METHODS[step]
+def _method(step: str, owner: Any, name: str) -> Patch:
     original: Around = getattr(owner, name)
     genuine = partial(_as_call, original) if step == "call" else original
 
     @wraps(original)
     def method(*args: object, **kwargs: object) -> object:
+        if name == "forward" and any(other is args[0] for other in getattr(_local, "called", ())):
+            return original(*args, **kwargs)
         return _through(step, genuine, *args, **kwargs)
 
     is_bound = hasattr(original, "__self__")  # a method of the class, which comes without it
@@ -197,7 +185,7 @@ def _open_functions() -> Iterator[None]:
 
 @contextmanager
 def _open_methods() -> Iterator[None]:
-    with applied([*map(_method, _METHODS), _forward()]):
+    with applied([_method(*where) for where in _METHODS]):
         yield
 
 

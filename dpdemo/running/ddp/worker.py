@@ -72,11 +72,10 @@ def _run(folder: Path) -> None:
     except RankInterrupted as interrupt:
         leave(folder / f"record-{rank}", (interrupt.record, interrupt.config))
         raise
-    except PeerFailedError:
-        raise
     except DpdemoError as error:
         with contextlib.suppress(OSError):  # a full disk
-            note(error)
+            if not isinstance(error, PeerFailedError):
+                note(error)
         raise
 
 
