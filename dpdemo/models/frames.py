@@ -7,15 +7,15 @@ import traceback
 from functools import cache
 from types import TracebackType
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # noqa: PTH100, PTH120 - text
-_EXAMPLES = os.path.join(_OURS, "examples") + os.sep  # noqa: PTH118 - text
-_EMULATION = os.path.join(_OURS, "virtual") + os.sep  # noqa: PTH118 - text
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # noqa: PTH100, PTH120 - text
+_EXAMPLES = os.path.join(OURS, "examples") + os.sep  # noqa: PTH118 - text
+_EMULATION = os.path.join(OURS, "virtual") + os.sep  # noqa: PTH118 - text
 _FRAME_IN_TEXT = re.compile(r'^  File "([^"]+)".*\n(?:    .*\n)*', re.MULTILINE)
 
 
 def is_watchers(filename: str) -> bool:
     """Return whether a file is ours but not of the emulation: its frames are left out of tracebacks."""
-    return filename.startswith(_OURS) and not filename.startswith((_EMULATION, _EXAMPLES))
+    return filename.startswith(OURS) and not filename.startswith((_EMULATION, _EXAMPLES))
 
 
 def is_users(filename: str) -> bool:
@@ -28,7 +28,7 @@ def _is_users(filename: str, torch_file: str | None) -> bool:
     if filename.startswith(_EXAMPLES):
         return True
     torchs = () if torch_file is None else (os.path.dirname(torch_file) + os.sep,)  # noqa: PTH120 - text
-    if filename.startswith(("<frozen", _OURS, *torchs)):
+    if filename.startswith(("<frozen", OURS, *torchs)):
         return False
     pythons_own = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - text
     return not filename.startswith(pythons_own) or is_installed(filename)

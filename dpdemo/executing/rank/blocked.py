@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from dpdemo.executing.processes import is_running
 from dpdemo.executing.rank.notes import around, never_raises, users_line
-from dpdemo.models.frames import is_users
+from dpdemo.models.frames import OURS, is_users
 from dpdemo.virtual.process_groups import attempt, before_first_group
 
 if TYPE_CHECKING:
@@ -36,18 +36,13 @@ _LOOKS = 4
 _TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - text
 _WAITING_FILES = (f"{_TORCH}distributed{os.sep}", f"{_TORCH}autograd{os.sep}", f"{_TORCH}futures{os.sep}")
 _PASSED_THROUGH = (f"{_TORCH}_ops.py", f"{_TORCH}utils{os.sep}", f"{_TORCH}_tensor.py")
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100, PTH120
-_SETUP = {"init_process_group"}
 
 
 class BlockedNotes:
     """Looks at a thread from another one."""
 
     def __init__(self, notes: Notes, models: TrainingNotes, *, is_launched: bool) -> None:
-        self.notes = notes
-        self.models = models
-        self.is_launched = is_launched
-        self.thread = threading.main_thread().ident
+        self.notes, self.models, self.is_launched = notes, models, is_launched
         self.is_started = False
 
     def start(self) -> None:
@@ -74,36 +69,28 @@ class BlockedNotes:
     def _place(self) -> tuple[Any, ...] | None:
         if is_running():  # first of all: reading files lets the thread go on, and no frame may be held then
             return None
-        frame = _stack_of(self.thread)
-        if frame is None or not is_waiting(frame):
-            return None
-        return id(frame), frame.f_lasti, self.notes.num_written
+        frame = _stack()
+        return (id(frame), frame.f_lasti, self.notes.num_written) if is_waiting(frame) else None
 
     def _note(self) -> None:
-        found = self._function_and_line()
-        if found is not None:
-            what, at = found
-            self.notes.write(
-                "wait",
-                what=what,
-                at=at,
-                is_setup=what in _SETUP,
-                backward=self.models.backward_passes(),
-                unused=self.models.unused(),
-            )
-
-    def _function_and_line(self) -> tuple[str, str] | None:
-        frame = _stack_of(self.thread)
-        return None if frame is None else (_function(frame), users_line(frame))
+        what, at = _function_and_line()
+        backward, unused = self.models.backward_passes(), self.models.unused()
+        is_setup = what == "init_process_group"
+        self.notes.write("wait", what=what, at=at, is_setup=is_setup, backward=backward, unused=unused)
 
 
-def _stack_of(thread: int | None) -> FrameType | None:
-    """Return a thread's innermost frame.
+def _stack() -> FrameType:
+    """Return the main thread's innermost frame.
 
     Whoever holds it while its function returns keeps the function's tensors alive, and they are told from
     C++'s by who holds them: it is to be dropped before anything that lets another thread run.
     """
-    return sys._current_frames().get(thread or 0)
+    return sys._current_frames()[threading.main_thread().ident or 0]
+
+
+def _function_and_line() -> tuple[str, str]:
+    frame = _stack()
+    return _function(frame), users_line(frame)
 
 
 def is_waiting(frame: FrameType) -> bool:
@@ -115,7 +102,7 @@ def is_waiting(frame: FrameType) -> bool:
         name = here.f_code.co_filename
         if name.startswith(_WAITING_FILES):
             return True
-        if not name.startswith((_OURS, *_PASSED_THROUGH)):
+        if not name.startswith((OURS, *_PASSED_THROUGH)):
             return False
         here = here.f_back
     return False

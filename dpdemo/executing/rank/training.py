@@ -29,7 +29,7 @@ from dpdemo.executing.rank.models import (
 from dpdemo.executing.rank.notes import around, never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked
 from dpdemo.executing.startup.sitecustomize import when_imported
-from dpdemo.models.frames import is_users
+from dpdemo.models.frames import OURS, is_users
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.watching.tree import tensors_in
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from dpdemo.virtual.ops.collectives import Call
 
 _MAX_SHAPES, _MAX_NAMES, _MAX_TENSORS, _MAX_ROWS, _ALWAYS = 8, 8, 8, 32, 64
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100, PTH120
 _NO_GRADIENT = (f"{os.sep}nn{os.sep}modules{os.sep}", f"{os.sep}distributed{os.sep}tensor{os.sep}")
 """Files whose collectives in a backward pass belong to the model: SyncBatchNorm, tensor parallelism."""
 
@@ -129,7 +128,7 @@ class TrainingNotes:
         if "reduce" not in call.name:
             return
         frame: Any = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        while frame is not None and frame.f_code.co_filename.startswith(OURS):
             frame = frame.f_back
         if frame is not None and any(part in frame.f_code.co_filename for part in _NO_GRADIENT):
             return
