@@ -24,11 +24,11 @@ def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
     if len(facts) < 2:
         return ()
     by_kind = {rank: _by_kind(noted) for rank, noted in facts.items()}
-    found: list[Mistake] = []
     wrapped, by_hand = _groups(by_kind, "model"), _groups(by_kind, "by hand")
-    shared = [group for group in wrapped if _is_trained(group, by_kind)]
-    shared += [group for group in by_hand if _is_shared(group, by_kind)]
-    for ranks in dict.fromkeys(ranks for ranks, _ in wrapped + by_hand):
+    shared = {group: mine for group, mine in wrapped.items() if mine[0]["rows"] + mine[0]["unsynced"]}
+    shared |= {group: mine for group, mine in by_hand.items() if _is_shared(mine)}
+    found: list[Mistake] = []
+    for ranks in dict.fromkeys(ranks for ranks, _ in [*wrapped, *by_hand]):
         mine = [by_kind[rank] for rank in ranks]
         found += _orders(mine)
         if any(ranks == others for others, _ in shared):
@@ -36,15 +36,14 @@ def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
             found += _losses(ranks, mine)
     for noted in by_kind.values():
         found += _idle(noted)
-    for ranks, model in wrapped:
-        mine = [by_kind[rank] for rank in ranks]
-        found += _replicas(model, mine)
+    for mine in wrapped.values():
+        found += _replicas(mine)
         if not any(fact["is_indexed"] and fact["was_trained"] for noted in mine for fact in noted["epoch"]):
-            found += _rows(model, mine)
-    for ranks, model in by_hand:
-        found += _by_hand(model, [by_kind[rank] for rank in ranks])
-    for ranks, model in shared:
-        found += _norms(model, [by_kind[rank] for rank in ranks])
+            found += _rows(mine)
+    for mine in by_hand.values():
+        found += _by_hand(mine)
+    for mine in shared.values():
+        found += _norms(mine)
     found += _new_groups(by_kind)
     found += _files(by_kind)
     return tuple(dict.fromkeys(found))
@@ -57,37 +56,35 @@ def _by_kind(facts: Sequence[Fact]) -> Noted:
     return found
 
 
-def _groups(by_kind: Mapping[int, Noted], kind: str) -> list[tuple[tuple[int, ...], str]]:
-    """Return the models of a kind, each with the ranks that train it."""
+def _groups(by_kind: Mapping[int, Noted], kind: str) -> dict[tuple[tuple[int, ...], str], list[Noted]]:
+    """Return the models of a kind, by the ranks that train each and its name, with what these noted of it."""
     groups = {
         (tuple(fact["ranks"]), fact["model"])
         for noted in by_kind.values()
         for fact in noted[kind]
         if len(fact["ranks"]) > 1 and set(fact["ranks"]) <= set(by_kind)
     }
-    return sorted(groups)
+    return {
+        (ranks, model): [_of_model(by_kind[rank], model) for rank in ranks] for ranks, model in sorted(groups)
+    }
 
 
-def _is_trained(group: tuple[tuple[int, ...], str], by_kind: Mapping[int, Noted]) -> bool:
-    ranks, model = group
-    noted = by_kind[ranks[0]]
-    return any(fact["model"] == model for fact in (*noted["rows"], *noted["unsynced"]))
+def _of_model(noted: Noted, model: str) -> Noted:
+    """Leave out what a rank noted of other models."""
+    return _by_kind([fact for facts in noted.values() for fact in facts if fact.get("model", model) == model])
 
 
-def _is_shared(group: tuple[tuple[int, ...], str], by_kind: Mapping[int, Noted]) -> bool:
+def _is_shared(ranks: Sequence[Noted]) -> bool:
     """Return whether ranks train one model by hand: they reduce its gradients, or do all the same."""
-    ranks, model = group
-    mine = [by_kind[rank] for rank in ranks]
-    noted = [fact for noted in mine for fact in noted["by hand"] if fact["model"] == model]
-    is_reduced = len(noted) == len(mine) and all(fact["all"] + fact["some"] for fact in noted)
-    checks = _checks(model, mine)
+    noted = [fact for rank in ranks for fact in rank["by hand"]]
+    is_reduced = len(noted) == len(ranks) and all(fact["all"] + fact["some"] for fact in noted)
+    checks = _checks(ranks)
     return is_reduced or (len(checks) > 1 and not any(map(_differs, checks)))
 
 
-def _checks(model: str, ranks: Sequence[Noted]) -> list[tuple[Fact, ...]]:
+def _checks(ranks: Sequence[Noted]) -> list[tuple[Fact, ...]]:
     """Return what the ranks noted of a model's parameters, moment by moment."""
-    noted = [[fact for fact in rank["parameters"] if fact["model"] == model] for rank in ranks]
-    return list(zip(*noted, strict=False))
+    return list(zip(*(rank["parameters"] for rank in ranks), strict=False))
 
 
 def _differs(row: Sequence[Fact]) -> bool:
@@ -102,10 +99,10 @@ def _first_difference(checks: Sequence[Sequence[Fact]]) -> Fact | None:
     return checks[differs.index(True)][0]
 
 
-def _by_hand(model: str, ranks: Sequence[Noted]) -> Iterator[Mistake]:
+def _by_hand(ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name parameters that differ between ranks although these reduce their gradients, or should."""
-    noted = [fact for rank in ranks for fact in rank["by hand"] if fact["model"] == model]
-    first = _first_difference(_checks(model, ranks))
+    noted = [fact for rank in ranks for fact in rank["by hand"]]
+    first = _first_difference(_checks(ranks))
     if first is None or len(noted) < len(ranks) or any(fact["is_local"] for fact in noted):
         return
     since = f"after step {first['steps']}" if first["steps"] else "from the start"
@@ -208,62 +205,47 @@ def _orders(ranks: Sequence[Noted]) -> Iterator[Mistake]:
             )
 
 
-def _rows(model: str, ranks: Sequence[Noted]) -> Iterator[Mistake]:
+def _rows(ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name a module that gets the same rows on all ranks, which change from step to step."""
-    sums = [[fact["sum"] for fact in noted["rows"] if fact["model"] == model] for noted in ranks]
+    sums = [[fact["sum"] for fact in noted["rows"]] for noted in ranks]
     if sums[0] and len(set(sums[0])) > 1 and all(others == sums[0] for others in sums):
-        at = next(fact["at"] for fact in ranks[0]["rows"] if fact["model"] == model)
         yield Mistake(
             f"All {len(ranks)} ranks trained on the same rows in each of {len(sums[0])} steps",
-            at,
+            ranks[0]["rows"][0]["at"],
             "give each rank rows of its own, or its own seed for drawing them",
         )
 
 
-def _replicas(model: str, ranks: Sequence[Noted]) -> Iterator[Mistake]:
+def _replicas(ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name replicas whose parameters differ from some step on, to the end."""
-    first = _first_difference(_checks(model, ranks))
+    first = _first_difference(_checks(ranks))
     if first is None:
         return
-    added = ", ".join(first["added"])
-    if not first["steps"]:
-        alike = "load a checkpoint on every rank, or before the model is wrapped"
-        yield Mistake(
-            "The parameters differ between ranks before step 1",
-            first["at"],
-            f"{added} {ADDED}" if added else alike,
-        )
-        return
-    unsynced = [fact for noted in ranks for fact in noted["unsynced"] if fact["model"] == model]
-    step = f"the parameters differ between ranks after step {first['steps']}"
+    steps = first["steps"]
+    differ = f"he parameters differ between ranks {f'after step {steps}' if steps else 'before step 1'}"
+    unsynced = [fact for rank in ranks for fact in rank["unsynced"]] if steps else []
     if not unsynced:
-        same = "every rank has to make the same optimizer step from the same gradients"
-        yield Mistake(
-            f"{step[0].upper()}{step[1:]}",
-            first["at"],
-            f"{added} {ADDED}" if added else same,
-        )
+        advice = "every rank has to make the same optimizer step from the same gradients"
+        if not steps:
+            advice = "load a checkpoint on every rank, or before the model is wrapped"
+        if first["added"]:
+            advice = f"{', '.join(first['added'])} {ADDED}"
+        yield Mistake(f"T{differ}", first["at"], advice)
         return
     unused: list[str] = next((fact["unused"] for fact in unsynced if fact["unused"]), [])
     bypass = next((fact["bypass"] for fact in unsynced if ":" in fact["bypass"]), None)
+    at = unsynced[0]["at"]
+    advice = "the last backward pass before a step has to go through the module, outside of no_sync()"
     if unused:
-        at, advice = (
-            unsynced[0]["at"],
-            f"no gradient reached {', '.join(unused)}: find_unused_parameters=True",
-        )
+        advice = f"no gradient reached {', '.join(unused)}: find_unused_parameters=True"
     elif bypass:
         at, advice = bypass, "call the DistributedDataParallel module itself, not its `.module`"
-    else:
-        at = unsynced[0]["at"]
-        advice = "the last backward pass before a step has to go through the module, outside of no_sync()"
-    yield Mistake(f"No gradient was averaged; {step}", at, advice)
+    yield Mistake(f"No gradient was averaged; t{differ}", at, advice)
 
 
-def _norms(model: str, ranks: Sequence[Noted]) -> Iterator[Mistake]:
+def _norms(ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name batch normalization whose running statistics differ between ranks."""
-    noted = [
-        {fact["step"]: fact["stats"] for fact in rank["norms"] if fact["model"] == model} for rank in ranks
-    ]
+    noted = [{fact["step"]: fact["stats"] for fact in rank["norms"]} for rank in ranks]
     steps = set.intersection(*map(set, noted))
     if not steps:
         return
@@ -275,8 +257,7 @@ def _norms(model: str, ranks: Sequence[Noted]) -> Iterator[Mistake]:
             if max(values) - min(values) > worst and apart > _CLOSE:
                 worst, layer = max(values) - min(values), name
     if layer:
-        noted_at = [*ranks[0]["model"], *ranks[0]["parameters"]]
-        at = next(fact["at"] for fact in noted_at if fact["model"] == model)
+        at = next(fact["at"] for fact in (*ranks[0]["model"], *ranks[0]["parameters"]))
         yield Mistake(
             f"BatchNorm `{layer}` is not synced: running statistics differ by up to {worst:.3g}",
             at,
