@@ -18,6 +18,7 @@ from processes import run
 import dpdemo as api
 from dpdemo.config.load import make_config
 from dpdemo.results.devices import Devices
+from dpdemo.results.distribution import RankPlace
 from dpdemo.running.ddp.records import RankRecord, merge
 from dpdemo.running.ddp.world import World, in_world, launched_world, speaks
 from dpdemo.watching.epoch import EpochRecorder
@@ -187,7 +188,7 @@ class TestRecords:
             seen = see((torch.ones(count, 5),), torch.ones(count, 2))
             recorder.add((seen,), seen)
         order = torch.tensor(drawn, dtype=torch.int64)
-        return RankRecord(rank, node, rank, "cpu", max(rows), recorder.groups(), order)
+        return RankRecord(RankPlace(rank, node, rank, "cpu"), max(rows), recorder.groups(), order)
 
     def merged(self, *records, partial=False, data_size=10, **config):
         config = make_config({"strategy": "ddp", "data_size": data_size, **config})
