@@ -109,17 +109,3 @@ def test_a_model_of_torch_nn_has_no_pitfall(name):
     found = {one.code: one.message for one in report.findings if one.severity != "info"}
     assert set(found) <= warnings, found
     assert found.keys() >= warnings & {"DP306"}
-
-
-def test_a_model_in_a_loss_that_the_user_reduces_has_no_error():
-    """Returning a loss for each sample is the fix of DP501; so it must be clean at every size."""
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(4, 3)
-
-        def forward(self, x, y):
-            return nn.functional.cross_entropy(self.fc(x), y, reduction="none")
-
-    assert check(Model, ["17x4", "17:int64<3"], gpus=3).findings == ()

@@ -56,28 +56,17 @@ def test_a_batch_runs_once_where_nobody_asks_for_the_mode(kind, args, modes_of):
     assert modes_of(kind, *args) == ["train"]
 
 
-class Reads(Net):
-    def forward(self, x):
-        return self.fc(x) * (2 if self.training else 1)
-
-
-class ReadsByHand(Net):
-    def forward(self, x):
-        return self.fc(x) * (2 if vars(self)["training"] else 1)
-
-
-class ReadsByHandInside(Net):
-    def forward(self, x):
-        return sum([self.fc(x) * (2 if self.__dict__["training"] else 1) for _ in range(2)])
-
-
 def doubled(y, module):
     return y * (2 if module.training else 1)
 
 
-class ReadsInAHelper(Net):
-    def forward(self, x):
-        return doubled(self.fc(x), self)
+FORWARDS = {
+    "Reads": lambda self, x: self.fc(x) * (2 if self.training else 1),
+    "ReadsByHand": lambda self, x: self.fc(x) * (2 if vars(self)["training"] else 1),
+    "ReadsInside": lambda self, x: sum([self.fc(x) * (1 + self.__dict__["training"]) for _ in range(2)]),
+    "ReadsInAHelper": lambda self, x: doubled(self.fc(x), self),
+}
+READING = [type(name, (Net,), {"forward": forward}) for name, forward in FORWARDS.items()]
 
 
 class Writes(Net):
@@ -164,8 +153,7 @@ class AsksInRecurrent(nn.GRU):
 @pytest.mark.parametrize(
     ("kind", "args"),
     [
-        *((kind, ()) for kind in (Reads, ReadsByHand, ReadsByHandInside, ReadsInAHelper, Writes)),
-        *((kind, ()) for kind in (Freezes, FreezesAlone, Notices, Hides, Hooked)),
+        *((kind, ()) for kind in (*READING, Writes, Freezes, FreezesAlone, Notices, Hides, Hooked)),
         *((Layered, (layer,)) for layer in (nn.Dropout(0.0), nn.Dropout(0.5), nn.BatchNorm1d(4))),
         *((Recurrent, (kind,)) for kind in (partial(nn.LSTM, dropout=0.5), AsksInRecurrent)),
     ],
