@@ -3,7 +3,7 @@
 import array
 import collections
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,12 +117,14 @@ def same(one: Frozen, other: Frozen, *, of_one_model: bool) -> bool:
     return bool(is_equal) and all(same(left, right, of_one_model=of_one_model) for left, right in pairs)
 
 
-def as_value(value: Frozen, only: Sequence[str] = ()) -> Value:  # noqa: PLR0911 - a kind each
+def as_value(  # noqa: PLR0911 - a kind each
+    value: Frozen, only: Mapping[str, Frozen] | None = None
+) -> Value:
     """Write a frozen value down as data.
 
     Args:
         value: what `frozen` has made.
-        only: of an object, the attributes to be named; by default its plain ones.
+        only: of an object, what is to be named of it; by default its plain attributes.
 
     """
     held = value.value
@@ -137,35 +139,33 @@ def as_value(value: Frozen, only: Sequence[str] = ()) -> Value:  # noqa: PLR0911
     if value.length is not None:
         return Value(value.type, length=value.length)
     if value.is_opened:
-        plain = [name for name, part in value.parts.items() if _is_plain(part)]
-        parts = tuple((name, as_value(_at(value, name))) for name in (only or plain)[:2])
-        return Value(value.type, parts=parts)
+        named = only or {
+            name: part
+            for name, part in value.parts.items()
+            if isinstance(part.value, (int, float, str)) and part.type != "count"
+        }
+        return Value(value.type, parts=tuple((name, as_value(named[name])) for name in list(named)[:2]))
     if value.identity:
         return Value(value.type, text=value.type)
     return Value(value.type, text=held if value.type == "count" else repr(held)[:40])
 
 
-def _is_plain(part: Frozen) -> bool:
-    return isinstance(part.value, (int, float, str)) and part.type != "count"
-
-
 def values_apart(was: Frozen, alone: Frozen, shared: Frozen) -> tuple[Value, Value, Value]:
     """Write three frozen values down, of objects the attributes that are not the same in them."""
-    names = list(dict.fromkeys(_apart(was, alone, shared)))
-    return as_value(was, names), as_value(alone, names), as_value(shared, names)
+    apart = dict(_apart((was, alone, shared)))
+    before, single, parallel = ({name: three[at] for name, three in apart.items()} for at in range(3))
+    return as_value(was, before), as_value(alone, single), as_value(shared, parallel)
 
 
-def _apart(was: Frozen, alone: Frozen, shared: Frozen) -> Iterator[str]:
+_Three = tuple[Frozen, ...]
+
+
+def _apart(objects: _Three) -> Iterator[tuple[str, _Three]]:
     """List the attributes, and those of what is in them, that three objects do not have alike."""
-    if not (was.is_opened and alone.is_opened and shared.is_opened):
+    if not all(one.is_opened for one in objects):
         return
-    for name in alone.parts:
-        three = [one.parts.get(name, ABSENT) for one in (was, alone, shared)]
+    for name in objects[1].parts:
+        three = tuple(one.parts.get(name, ABSENT) for one in objects)
         if not all(same(one, three[0], of_one_model=False) for one in three[1:]):
-            yield from [f"{name}.{inner}" for inner in _apart(*three)] or [name]
-
-
-def _at(value: Frozen, path: str) -> Frozen:
-    name, _, rest = path.partition(".")
-    part = value.parts.get(name, ABSENT)
-    return _at(part, rest) if rest else part
+            inner = [(f"{name}.{path}", parts) for path, parts in _apart(three)]
+            yield from inner or [(name, three)]

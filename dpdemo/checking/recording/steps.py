@@ -46,14 +46,10 @@ def _hide_us(error: Exception) -> None:
 class _Local(threading.local):
     """What a thread is about: the call under way, and what it did by hand."""
 
-    draft: Draft | None = None
-    made: Made | None = None
-    applied: Draft | None = None
-
-    def by_hand(self) -> Made:
-        """Return what this thread has made by hand so far."""
-        self.made = self.made or Made()
-        return self.made
+    def __init__(self) -> None:
+        self.draft: Draft | None = None
+        self.made = Made()
+        self.applied: Draft | None = None
 
 
 def is_recorded_by_pytorch() -> bool:
@@ -183,7 +179,7 @@ class CallRecorder:
     ) -> object:
         chunks = proceed(target_gpus, chunk_sizes, dim, tensor)
         if self._local.draft is None and not self._is_anothers():
-            self._safely(self._local.by_hand().cuts.note, tensor, chunks, dim)
+            self._safely(self._local.made.cuts.note, tensor, chunks, dim)
         return chunks
 
     def _replicate(
@@ -192,7 +188,7 @@ class CallRecorder:
         draft = self._enter("replicate")
         replicas = proceed(network, devices, *args, **kwargs)
         if draft is None and not self._is_anothers():
-            self._local.by_hand().replicated = self._safely(
+            self._local.made.replicated = self._safely(
                 lambda: (network, [index_of(one) for one in devices], replicas)
             )
         return replicas
@@ -211,7 +207,7 @@ class CallRecorder:
         draft = self._enter("replica")
         if draft is not None:
             return proceed(self._safely(self._watched, draft, modules, *given) or modules, *given)
-        draft = self._safely(call_by_hand, self._local.by_hand(), modules, *given)
+        draft = self._safely(call_by_hand, self._local.made, modules, *given)
         with self._recorded(draft):
             watched = None if draft is None else self._safely(self._watched, draft, modules, *given)
             outputs = proceed(watched or modules, *given)
