@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Evidence, Probe, Scan
@@ -139,12 +138,7 @@ def _gather_evidence(
     planned = plan(
         batches.size, len(device_ids), request.data_size, drop_last=request.drop_last, knows_modes=knows_modes
     )
-    evidence = Evidence(
-        request.gpus, found, (), tuple(built.events),
-        parameter_bytes=sum(p.numel() * p.element_size() for p in built.model.parameters() if not
-        is_lazy(p)),
-        assumed=tuple(assumed),
-    )  # fmt: skip
+    evidence = Evidence(request.gpus, found, (), tuple(built.events), assumed=tuple(assumed))
     if found.can_be_copied and not is_spread:  # it is on several GPUs by itself, and runs on no one
         source = ModelSource(built.model, built.rebuild)
         runner = Runner(source, device_ids, dim, request.autocast, weights=request.shares)

@@ -64,9 +64,7 @@ def test_a_rule_can_be_tested_on_evidence_that_was_written_by_hand():
     zero, one = Value("int", text="0"), Value("int", text="1")
     change = StateChange("steps", "attribute", zero, one, zero, True, False, False, written_at=place)
     leaf = Leaf("x", "Tensor", (8, 4))
-    call = Call(
-        2, 0, (leaf,), (Replica(0, "cuda:0", (leaf,), (leaf,)), Replica(1, "cuda:1", (leaf,), (leaf,)))
-    )
+    call = Call(2, 0, (leaf,), (Replica(0, (leaf,), (leaf,)), Replica(1, (leaf,), (leaf,))))
     probe = Probe(8, "train", True, Single((leaf,)), (call,), changes=(change,))
     (found,) = rule_of("DP301").findings(Evidence(2, Scan("Net"), (probe,)))
     assert (found.subject, found.place, found.message) == (

@@ -98,7 +98,6 @@ class Replica:
     """One replica of one call: what reached it and what came out of it."""
 
     index: int
-    device: str
     inputs: tuple[Leaf, ...] = ()
     output: tuple[Leaf, ...] | None = None
     structure: str = ""
@@ -120,7 +119,6 @@ class Call:
     warnings: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     callers_state: tuple[tuple[str, str], ...] = ()
-    module: str = ""
     argument_structures: tuple[tuple[str, str], ...] = ()
     pictures: int = 0
     """How many pictures a list among the arguments holds, which is then the batch."""
@@ -165,10 +163,8 @@ class Single:
     """The same call on one device."""
 
     output: tuple[Leaf, ...] = ()
-    structure: str = ""
     raised: Raised | None = None
     used_random: bool = False
-    warnings: tuple[str, ...] = ()
     writes_parameters: bool = False
     """Whether forward writes to parameters in place, though perhaps the numbers that they have already."""
 

@@ -177,7 +177,6 @@ class Cache:
 
     name: str
     kind: str
-    place: Place | None = None
     users: frozenset[str] = frozenset()
     """The functions that name it."""
 
@@ -191,7 +190,6 @@ class Evidence:
     probes: tuple[Probe, ...]
     building: tuple[Event, ...] = ()
     factory_raised: Raised | None = None
-    parameter_bytes: int = 0
     assumed: tuple[str, ...] = ()
     """What nobody said and was worked out, such as the input."""
     is_program: bool = False

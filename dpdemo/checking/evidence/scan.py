@@ -86,10 +86,8 @@ class Scan:
     norms: tuple[Norm, ...] = ()
     parameters: tuple[str, ...] = ()
     """The paths of its parameters, which replicas have as attributes."""
-    inputs: tuple[str, ...] = ()
-    """The names of forward's arguments."""
     required: tuple[str, ...] = ()
-    """Those without a default."""
+    """The names of forward's arguments without a default."""
     together: tuple[tuple[str, ...], ...] = ()
     """The paths by which several modules hold one container, or one object of the user's."""
 

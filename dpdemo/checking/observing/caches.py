@@ -12,7 +12,6 @@ from torch import nn
 from dpdemo.checking.evidence import Cache
 from dpdemo.checking.observing.holders import is_of_users, is_users_class, names_a_gpu, walk
 from dpdemo.checking.observing.hooks import functions_of, values_named_by
-from dpdemo.checking.source import place_of_function
 
 _STORES = frozenset({"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF"})
 
@@ -24,10 +23,9 @@ def caches_of(model: nn.Module) -> tuple[Cache, ...]:
         users = user | found[name].users if name in found else user
         if isinstance(value, functools._lru_cache_wrapper):
             if value.cache_info().currsize:
-                place = place_of_function(value.__wrapped__)
-                found[name] = Cache(name, "a function that keeps its results", place, users)
+                found[name] = Cache(name, "a function that keeps its results", users)
         elif kind := _kind(value, is_stored=name in stored):
-            found[name] = Cache(name, f"{kind} {where}", None, users)
+            found[name] = Cache(name, f"{kind} {where}", users)
     return tuple(found.values())
 
 

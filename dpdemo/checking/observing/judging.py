@@ -15,7 +15,7 @@ from dpdemo.checking.observing.changed import Changed
 from dpdemo.checking.observing.compare import means_of_parts
 from dpdemo.checking.observing.freezing import same
 from dpdemo.checking.observing.holders import core_of
-from dpdemo.checking.observing.leaves import describe_all, structure
+from dpdemo.checking.observing.leaves import describe_all
 from dpdemo.checking.recording.drafts import Draft, raised
 from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.runs import Ran, Runner
@@ -61,10 +61,8 @@ class Judge:
             planned.is_real,
             Single(
                 describe_all(flatten(single.result[0])) if single.result else (),
-                structure(single.result[0]) if single.result else "",
                 single.error,
                 single.used_random,
-                single.warned,
                 single.writes_parameters or self._writes_other_numbers(),
             ),
             calls=tuple(draft.freeze() for draft in self.drafts),

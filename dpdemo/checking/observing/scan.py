@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from dpdemo.checking.evidence import Held, Norm, Scan
 from dpdemo.checking.observing.holders import Part, core_of, held_by, keys_of, lets_wait, walk
 from dpdemo.checking.observing.hooks import functions_of, name_of, unwrapped, users_hooks, values_named_by
-from dpdemo.checking.observing.leaves import argument_names, positional
+from dpdemo.checking.observing.leaves import positional
 from dpdemo.checking.observing.state import INTERNAL, attributes_of, changeable_parts
 from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_part, place_of_return
 from dpdemo.models.frames import is_installed, is_users
@@ -67,7 +67,6 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
         ),
         parameters=tuple(name for name, _ in core.named_parameters()),
-        inputs=tuple(argument_names(core.forward, 8)),
         required=tuple(one.name for one in positional(core.forward) if one.default is one.empty),
         together=tuple(tuple(paths) for _, paths in changeable_parts(core) if len(paths) > 1),
         meetings=tuple(_meetings(core)),

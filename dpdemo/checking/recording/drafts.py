@@ -104,7 +104,6 @@ class Draft:
             warnings=tuple(self.watch.warned),
             events=self.watch.all_events(),
             callers_state=self.callers_state,
-            module=type(self.wrapper.module).__name__,
             argument_structures=tuple(
                 (name, structure(value)) for name, value in named(forward, self.args, self.kwargs)
             ),
@@ -129,7 +128,6 @@ class Draft:
         ended = index in self.outputs
         return Replica(
             index,
-            f"cuda:{self.device_of(index)}",
             inputs=describe_all(flatten_arguments(self.wrapper.module.forward, args, kwargs)),
             output=describe_all(flatten(self.outputs[index])) if ended else None,
             structure=structure(self.outputs[index]) if ended else "",

@@ -43,7 +43,6 @@ class Ran:
     after: state.Snapshot = field(default_factory=dict)
     given: Arguments = ((), {})
     untouched: Arguments = ((), {})
-    warned: tuple[str, ...] = ()
     writes_parameters: bool = False
 
 
@@ -149,7 +148,7 @@ class Runner:
         randomness.seed_all()
         start = randomness.progress()
         versions = [parameter._version for parameter in core.parameters()]
-        with warnings.catch_warnings(record=True) as caught, self._context():
+        with warnings.catch_warnings(record=True), self._context():
             warnings.simplefilter("always")
             try:
                 with users_code():
@@ -158,7 +157,6 @@ class Runner:
                 ran.error = raised("replica", error)
         ran.used_random = randomness.progress() != start
         ran.writes_parameters = versions != [parameter._version for parameter in core.parameters()]
-        ran.warned = tuple(str(warning.message) for warning in caught)
         ran.after = state.snapshot(core)
         return ran
 
