@@ -9,11 +9,11 @@ import linecache
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from types import CodeType, TracebackType
 from typing import Any
 
+from dpdemo.checking.evidence import Written
 from dpdemo.checking.questions.words import attribute_at
 from dpdemo.models.frames import is_users, users_frames
 from dpdemo.results.findings import Place
@@ -100,17 +100,7 @@ def place_of_return(function: Any) -> Place | None:
     return line_of(code.co_filename, ends[0].lineno, code.co_name)
 
 
-@dataclass(frozen=True)
-class Written:
-    """A statement that writes to something."""
-
-    text: str
-    place: Place
-    stands_alone: bool
-    """Whether it is a line of forward that reads nothing but `self`, and nothing else there reads it."""
-
-
-def writing_argument(function: Any, name: str) -> Written | None:
+def writing_argument(function: Any, name: str) -> Written:
     """Find the statement of a function that changes one of its arguments in place."""
     code = code_of(function)
     node = _defined_by(code)
@@ -119,7 +109,7 @@ def writing_argument(function: Any, name: str) -> Written | None:
         for one in _written_in(statement):
             if isinstance(one, ast.Name) and one.id == name and not (rebinds and one in _targets(statement)):
                 return _written(code.co_filename if code else "", node, statement)
-    return None
+    return Written()
 
 
 # classes

@@ -20,6 +20,7 @@ from dpdemo.checking.evidence import (
     Single,
     StateChange,
     Value,
+    Written,
 )
 from dpdemo.checking.precedence import findings_of
 from dpdemo.checking.registry import rule_of, rules
@@ -62,7 +63,9 @@ def test_one_file_reads_the_users_code():
 def test_a_rule_can_be_tested_on_evidence_that_was_written_by_hand():
     place = Place("net.py", 7, "forward", "self.steps += 1")
     zero, one = Value("int", text="0"), Value("int", text="1")
-    change = StateChange("steps", "attribute", zero, one, zero, True, False, False, written_at=place)
+    change = StateChange(
+        "steps", "attribute", zero, one, zero, True, False, False, written=Written(place=place)
+    )
     leaf = Leaf("x", "Tensor", (8, 4))
     call = Call(2, 0, (leaf,), (Replica(0, (leaf,), (leaf,)), Replica(1, (leaf,), (leaf,))))
     probe = Probe(8, "train", True, Single((leaf,)), (call,), changes=(change,))

@@ -27,6 +27,7 @@ from dpdemo.checking.evidence.probes import (
     Reduction,
     StateChange,
     Value,
+    Written,
 )
 from dpdemo.checking.evidence.scan import Held, Norm, Scan
 
@@ -55,5 +56,6 @@ __all__ = [
     "Stage",
     "StateChange",
     "Value",
+    "Written",
     "first_line",
 ]

@@ -47,17 +47,20 @@ ABSENT = Value("absent")
 Mode = Literal["train", "eval"]
 
 Kind = Literal[
-    "attribute",
-    "container",
-    "module",
-    "hooks",
-    "buffer",
-    "parameter",
-    "gradient",
-    "mode",
-    "input",
+    "attribute", "container", "module", "hooks", "buffer", "parameter", "gradient", "mode", "input",
     "argument",
-]
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The statement that writes to something outside of `__init__`; empty where none is found."""
+
+    text: str = ""
+    place: Place | None = None
+    stands_alone: bool = False
+    """Whether it can stand behind the call: a line of the model's own forward that reads nothing but `self`,
+    and nothing else there reads what it writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +81,7 @@ class StateChange:
     like_first_chunk: bool = False
     follows_rows: bool = False
     """Whether, of a forward that draws random numbers, two chunks leave two values with the same numbers."""
-    written: str = ""
-    """The statement that writes to it outside of `__init__`, where one is found."""
-    written_at: Place | None = None
-    owner: str = ""
-    """The path of the module whose method that is."""
-    stands_alone: bool = False
-    """Whether that statement can stand behind the call: it reads nothing but `self`, and nothing reads it."""
+    written: Written = Written()
     is_left: bool = False
     """Whether forward leaves a result there that autograd follows, and no forward reads it."""
     harmless: bool = False

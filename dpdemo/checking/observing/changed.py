@@ -156,8 +156,7 @@ class Changed:
         self, path: str, kind: Kind, values: tuple[Value, Value, Value], changed: tuple[bool, bool, bool]
     ) -> StateChange:
         written = writing_argument(self.single.model.forward, top_name(path))
-        text, place = (written.text, written.place) if written else ("", None)
-        return StateChange(path, kind, *values, *changed, written=text, written_at=place)
+        return StateChange(path, kind, *values, *changed, written=written)
 
     def _grown_arguments(self) -> Iterator[StateChange]:
         """Find arguments whose structure forward changed, such as an empty list that was appended to."""

@@ -1,16 +1,16 @@
 """Snapshots of everything that a model holds, and what changed between two of them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
-from dpdemo.checking.evidence import Kind, StateChange
+from dpdemo.checking.evidence import Kind, StateChange, Written
 from dpdemo.checking.observing.closeness import same_update
 from dpdemo.checking.observing.freezing import ABSENT, Frozen, frozen, is_shared, same, values_apart
 from dpdemo.checking.observing.holders import is_changeable
-from dpdemo.checking.source import Written, place_of_attribute, place_of_part, reads_in_forward, writing
+from dpdemo.checking.source import place_of_attribute, place_of_part, reads_in_forward, writing
 from dpdemo.results.findings import Place
 
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
@@ -141,16 +141,13 @@ def changes(
             values = values_apart(was.value, alone.value, split.value)
             name = path.rpartition(".")[2] if known[-1].kind != "gradient" else path.split(".")[-2]
             is_same = _ends_alike(was, alone, split)
-            owner, written = _statement(
-                known[-1], path if known[-1].kind == "parameter" else name, path, before
-            )
+            whole = path if known[-1].kind == "parameter" else name
             found.append(
                 StateChange(
                     path, _kind_of_all(known), *values, single_changed, parallel_changed, is_same,
                     place_of_attribute(known[-1].owner, name) or _made_at(path, before),
-                    known[-1].owner.__name__, owner=owner,
-                    written=written.text if written else "", written_at=written.place if written else None,
-                    stands_alone=written is not None and written.stands_alone,
+                    known[-1].owner.__name__,
+                    written=_statement(known[-1], whole, path, before),
                     is_left=values[1].requires_grad and not reads_in_forward(owners, name),
                 )
             )  # fmt: skip
@@ -181,8 +178,8 @@ def _kind_of_all(known: list[Held]) -> Kind:
     return next((kind for kind in _REGISTERED if kind in kinds), known[-1].kind)
 
 
-def _statement(held: Held, name: str, path: str, shot: Snapshot) -> tuple[str, Written | None]:
-    """Find the statement of a class that writes to an attribute, and the module whose method that is.
+def _statement(held: Held, name: str, path: str, shot: Snapshot) -> Written:
+    """Find the statement of a class that writes to an attribute.
 
     What a layer has, such as a parameter or a dropout's `p`, a module around the layer may write to.
     """
@@ -196,5 +193,5 @@ def _statement(held: Held, name: str, path: str, shot: Snapshot) -> tuple[str, W
     for owner, kind, inner in around:
         found = writing(kind, inner)
         if found is not None:
-            return owner, found
-    return path.rpartition(".")[0], None
+            return replace(found, stands_alone=found.stands_alone and not owner)
+    return Written()

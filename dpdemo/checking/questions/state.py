@@ -48,10 +48,10 @@ def synchronised(evidence: Evidence, probe: Probe) -> list[Norm]:
 
 def gets_other_data(change: StateChange) -> bool:
     """Whether forward gives the same parameter other numbers, as `self.w.data = ...` does, in vain."""
-    is_assigned = re.match(rf"[\w.\[\]]+\.{change.name}\s*=(?!=)", change.written) is not None
+    is_assigned = re.match(rf"[\w.\[\]]+\.{change.name}\s*=(?!=)", change.written.text) is not None
     return change.is_lost and not is_assigned and change.before == change.single
 
 
 def place_of(change: StateChange) -> Place | None:
     """Return the line that changes a piece of state, or the one that sets it first."""
-    return change.written_at or change.place
+    return change.written.place or change.place

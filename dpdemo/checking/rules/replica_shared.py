@@ -41,7 +41,7 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     changed = [
         (probe, one) for probe, one in changed if first.get(one.path, one.path) not in known - {one.path}
     ]
-    by_line, harmless = by_cause(changed, lambda probe, one: (one.written_at or one.path, str(probe)))
+    by_line, harmless = by_cause(changed, lambda probe, one: (one.written.place or one.path, str(probe)))
     for found in by_line:
         held = dict.fromkeys(path for _, one in found for path in together.get(one.path, (one.path,)))
         yield _written_by_all(list(held), *found[0])
@@ -70,7 +70,7 @@ def _written_by_all(paths: Sequence[str], probe: Probe, change: StateChange) -> 
         f"{words(change.parallel)} under DataParallel"
     )
     kind = change.single.type
-    if kind in {"dict", "OrderedDict", "defaultdict"} and "[" in change.written.partition("=")[0]:
+    if kind in {"dict", "OrderedDict", "defaultdict"} and "[" in change.written.text.partition("=")[0]:
         advice = advise("by device", name=change.name)
     else:
         advice = advise("own", name=change.name, empty=_EMPTY.get(kind, "..."))

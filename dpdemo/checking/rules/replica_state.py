@@ -76,7 +76,7 @@ def _outside(change: StateChange, rows: int) -> Advice:
     """Advise the statement behind the call, where it reads `self` alone; else to return what has rows."""
     if change.kind == "mode":
         return advise("mode", module=f"model.module.{change.path}".removesuffix(".training"))
-    alone = "yes" if change.stands_alone and not change.owner else ""
+    alone = "yes" if change.written.stands_alone else ""
     shape = change.single.shape or ()
     kind = "of all rows" if change.kind == "buffer" else "outside" if shape[:1] == (rows,) else "number"
     return advise(kind, path=change.path, stands_alone=alone)

@@ -71,8 +71,8 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     by_line: dict[object, list[tuple[Probe, StateChange]]] = {}
     for probe, change in changed:
         if change.path not in shortened:
-            is_silent = gets_other_data(change) and change.written_at
-            key = change.written_at if is_silent else change.path
+            is_silent = gets_other_data(change) and change.written.place
+            key = change.written.place if is_silent else change.path
             by_line.setdefault((key, str(probe)), []).append((probe, change))
     for found in by_line.values():
         yield _changed_in_place([one for _, one in found], found[0][0], evidence)
@@ -80,7 +80,7 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
 
 def _is_of_a_list(change: StateChange, probe: Probe) -> bool:
     """Whether forward comes to a parameter by asking for all of them: that is DP308."""
-    return not change.written and any(map(questions_for_parameters, probe.calls))
+    return not change.written.text and any(map(questions_for_parameters, probe.calls))
 
 
 def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence) -> Found:
@@ -93,7 +93,7 @@ def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence
         if change.parallel_changed
         else "the replica that holds the change is thrown away"
     )
-    alone = "yes" if change.stands_alone and not change.owner else ""
+    alone = "yes" if change.written.stands_alone else ""
     what = f"forward changes the parameter{'s' * (len(paths) > 1)} {listed(paths)} in place: {reaches}"
     advice = advise("in place", there=attribute_at(change.path, "model.module"), stands_alone=alone)
     severity: Severity | None = "info" if is_as_alone else None

@@ -179,7 +179,7 @@ def input_changed(evidence: Evidence) -> Iterator[Found]:
         for change in probe.changes:
             if change.kind == "input" and not change.same and change.path not in on_host:
                 what = f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only"
-                place = change.written_at or evidence.scan.forward
+                place = change.written.place or evidence.scan.forward
                 yield Found(change.path, what, place, probe, advice=advise("clone", name=change.path))
 
 
@@ -204,13 +204,13 @@ def shared_argument(evidence: Evidence) -> Iterator[Found]:
                     f"`{change.path}` is written by {writer}: {words(change.single)} after a call on one "
                     f"GPU, {words(change.parallel)} under DataParallel"
                 )
-                place = change.written_at or evidence.scan.forward
+                place = change.written.place or evidence.scan.forward
                 is_note = change.is_lost and not _adds_to(change)
                 yield Found(change.path, what, place, probe, "info" if is_note else None)
 
 
 def _adds_to(change: StateChange) -> bool:
     """Whether forward's statement makes an argument's new value of the one that it had, as a count does."""
-    left, is_plain, right = change.written.partition("=")
+    left, is_plain, right = change.written.text.partition("=")
     is_augmented = is_plain == "=" and left[-1:] in "+-*/|&%"
     return is_augmented or (is_plain == "=" and re.search(rf"\b{top_name(change.path)}\b", right) is not None)
