@@ -36,8 +36,7 @@ def _open_streams() -> None:
 def _run() -> None:
     with no_collections():
         from dpdemo.cli.app import COMMANDS, build, words_of
-        from dpdemo.cli.edge import Edge, as_ours, print_error
-        from dpdemo.cli.output import writing_out
+        from dpdemo.cli.edge import Edge, as_ours, print_error, writing_out
 
     edge = Edge()
     try:

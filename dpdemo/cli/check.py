@@ -11,8 +11,7 @@ import typer
 
 from dpdemo.cli import options as o
 from dpdemo.cli.completion import rules
-from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint
-from dpdemo.cli.output import print_report
+from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint, print_report
 from dpdemo.cli.settings import codes_of, inputs_of, read_key
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import parse_num_virtual

@@ -7,7 +7,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.check import failing_apart
 from dpdemo.cli.completion import models
-from dpdemo.cli.output import print_report
+from dpdemo.cli.edge import print_report
 from dpdemo.cli.settings import read_gpu_memory
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual

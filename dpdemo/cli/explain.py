@@ -3,8 +3,7 @@
 import typer
 
 from dpdemo.cli import options as o
-from dpdemo.cli.edge import print_hint
-from dpdemo.cli.output import print_report
+from dpdemo.cli.edge import print_hint, print_report
 from dpdemo.cli.settings import read_settings
 from dpdemo.cli.startup import loading_torch
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdemo.cli import options as o
-from dpdemo.cli.edge import print_hint
-from dpdemo.cli.output import print_report
+from dpdemo.cli.edge import print_hint, print_report
 from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_gpu_memory, read_settings
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.ranks import num_gpus

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from dpdemo.cli import options as o
-from dpdemo.cli.edge import print_error, print_hint
-from dpdemo.cli.output import print_report
+from dpdemo.cli.edge import print_error, print_hint, print_report
 from dpdemo.cli.settings import read_settings
 from dpdemo.cli.startup import loading_torch, progress_bar
 from dpdemo.config.ranks import TIMEOUT_SECONDS

@@ -8,8 +8,7 @@ import typer
 
 from dpdemo.cli import options as o
 from dpdemo.cli.completion import kinds
-from dpdemo.cli.edge import print_hint
-from dpdemo.cli.output import print_report
+from dpdemo.cli.edge import print_hint, print_report
 from dpdemo.cli.settings import read_settings
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.config.numbers import whole_number

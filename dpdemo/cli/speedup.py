@@ -6,7 +6,7 @@ import typer
 
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
-from dpdemo.cli.output import print_report
+from dpdemo.cli.edge import print_report
 from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_settings
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.fields import INT64_MAX, Config

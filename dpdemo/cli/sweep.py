@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from dpdemo.cli import options as o
-from dpdemo.cli.output import print_report
+from dpdemo.cli.edge import print_report
 from dpdemo.results.sweep import Measure
 from dpdemo.sweeping.sweep import BATCH_SIZES, GPUS, NEAR, sweep
 

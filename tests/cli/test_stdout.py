@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from processes import needs_no_gpu, run
 
-from dpdemo.cli.output import READER_LEFT
+from dpdemo.cli.edge import READER_LEFT
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = "simulate --gpus 8 --verbose --data-size 1000000"
