@@ -51,7 +51,7 @@ def read_settings(
         UsageError: for anything that is not valid.
 
     """
-    given, edge = ctx.params, ctx.find_object(Edge) or Edge()
+    given, edge = ctx.params, ctx.obj
     edge.parameters = given
     exclusive(gpus_argument=given.get("gpus_argument"), gpus=given.get("gpus"))
     exclusive(target=given.get("target"), model=given.get("model"))
