@@ -111,21 +111,17 @@ def _splits_differ(row: Sequence[Event]) -> str | None:
 
 def stuck(ranks: Sequence[RankLog]) -> tuple[str, ...]:
     """Name ranks that wait for one that has ended, or for each other."""
-    blocked = {rank.number: rank for rank in ranks if rank.waiting is not None and not rank.has_ended}
-    needs = {number: _missing(rank, ranks) for number, rank in blocked.items()}
-    for number, missing in needs.items():
-        gone = next((rank for rank in ranks if rank.number in missing and rank.has_ended), None)
+    blocked = [rank for rank in ranks if rank.waiting is not None and not rank.has_ended]
+    needs = {rank: _missing(rank, ranks) for rank in blocked}
+    for rank, missing in needs.items():
+        gone = next((each for each in missing if each.has_ended), None)
         if gone is not None:
-            return waits_for(blocked[number], gone)
-    for_good = {number for number, missing in needs.items() if missing}
-    while True:
-        staying = {number for number in for_good if needs[number] & for_good}
-        if staying == for_good:
-            break
-        for_good = staying
-    if not for_good:
+            return waits_for(rank, gone)
+    waiting = [rank for rank, missing in needs.items() if missing]
+    while (staying := [rank for rank in waiting if set(needs[rank]) & set(waiting)]) != waiting:
+        waiting = staying
+    if not waiting:
         return ()
-    waiting = [blocked[number] for number in sorted(for_good)]
     pairs = any(begun for rank in waiting for group, begun in rank.open.items() if group.startswith(PAIR))
     order = _GROUPS if any(map(_is_making_group, waiting)) else _SAME_ORDER
     return (
@@ -179,37 +175,36 @@ def _waiting_in(rank: RankLog) -> str:
     return rank.whereabouts() if first is None else rank.describe(first)
 
 
-def _missing(rank: RankLog, ranks: Sequence[RankLog]) -> set[int]:
+def _missing(rank: RankLog, ranks: Sequence[RankLog]) -> list[RankLog]:
     """Return the ranks that have not begun what this one is blocked in."""
-    by_number = {each.number: each for each in ranks}
-    missing: set[int] = set()
-    for group, begun in rank.open.items():
-        if begun and (not group.startswith(NEW_GROUP) or rank.last is begun[-1]):
-            mine = rank.counts[group]
-            missing |= {
-                number
-                for number in rank.members[group]
-                if number in by_number and by_number[number].counts.get(group, 0) < mine
-            }
-    if not missing and rank.waiting is not None and rank.waiting["is_setup"]:
-        missing = {
-            each.number
-            for each in ranks
-            if each.setups <= rank.setups  # whoever is through has done its part: this rank is only slower
-            and (each.has_ended or each.waiting is None or not each.waiting["is_setup"])
-        }
-    return missing - {rank.number}
+    others = [each for each in ranks if each is not rank]
+    groups = [
+        group
+        for group, begun in rank.open.items()
+        if begun and (not group.startswith(NEW_GROUP) or rank.last is begun[-1])
+    ]
+
+    def is_missing(other: RankLog, group: str) -> bool:
+        return other.number in rank.members[group] and other.counts.get(group, 0) < rank.counts[group]
+
+    missing = [other for other in others if any(is_missing(other, group) for group in groups)]
+    if missing or rank.waiting is None or not rank.waiting["is_setup"]:
+        return missing
+    return [
+        other
+        for other in others
+        if other.setups <= rank.setups  # whoever is through has done its part: this rank is only slower
+        and (other.has_ended or other.waiting is None or not other.waiting["is_setup"])
+    ]
 
 
 def _progress(ranks: Sequence[RankLog]) -> list[str]:
     """Describe how many backward passes each rank has averaged, if these differ, and what has no gradient."""
     passes = {rank.number: _passes(rank) for rank in ranks}
+    made = [f"rank {number} made {count}" for number, count in passes.items() if count is not None]
     lines = []
     if len(set(passes.values()) - {None}) > 1:
-        made = ", ".join(
-            f"rank {number} made {count}" for number, count in passes.items() if count is not None
-        )
-        lines.append(f"  Averaged backward passes: {made}")
+        lines.append(f"  Averaged backward passes: {', '.join(made)}")
     for rank in ranks:
         unused = (rank.waiting or rank.end).get("unused")
         if unused:
@@ -220,10 +215,8 @@ def _progress(ranks: Sequence[RankLog]) -> list[str]:
 
 def _passes(rank: RankLog) -> int | None:
     """Return how many backward passes a rank has begun to average, as far as it noted that."""
-    noted = [
-        event["backward"] for event in (rank.last, rank.waiting, rank.end) if event and "backward" in event
-    ]
-    return max(noted, default=None)
+    events = (rank.last, rank.waiting, rank.end)
+    return max((event["backward"] for event in events if event and "backward" in event), default=None)
 
 
 def first_failure(ranks: Sequence[RankLog]) -> RankLog | None:
