@@ -68,7 +68,9 @@ def command(
         _show_rules(explain)
         return
     if traceback_of:
-        _explain_traceback(traceback_of, form)
+        from dpdemo.checking.doctor import diagnose
+
+        print_report(diagnose(_read_traceback(traceback_of)), form, save, quiet=quiet)
         return
     ctx.obj.names["model"] = "target"
     options: dict[str, Any] = {
@@ -120,19 +122,16 @@ def _show_rules(code: str) -> None:
         write_blocks(partial(rule_list, registry.rules()))
 
 
-def _explain_traceback(path: str, form: str) -> None:
-    """Read an error that DataParallel raised, and explain it."""
-    from dpdemo.checking.doctor import diagnose
-
+def _read_traceback(path: str) -> str:
+    """Read a text with an error that DataParallel raised."""
     try:
-        text = sys.stdin.read() if path == "-" else read_text(path, errors="replace")
+        return sys.stdin.read() if path == "-" else read_text(path, errors="replace")
     except OSError as error:
         raise UsageError(
             f"expected a file with a traceback, got {show(path)}: {error.strerror}",
             key="traceback",
             hint="`python train.py 2>&1 | dpdemo check --traceback -` reads it from a pipe",
         ) from error
-    diagnose(text).write(form)
 
 
 @contextlib.contextmanager

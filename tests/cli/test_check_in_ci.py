@@ -65,13 +65,14 @@ def test_batch_size_option_wins_over_shapes(dpdemo):
     assert "batch sizes 64, 5" in dpdemo(*CHECK, "--batch-size", "64").out
 
 
-def test_a_traceback_is_explained(program):
+def test_a_traceback_is_explained_and_the_report_saved(program, tmp_path):
     text = """Traceback (most recent call last):
   File "a.py", line 1, in <module>
 RuntimeError: chunk expects at least a 1-dimensional tensor
 """
-    done = program("check", "--traceback", "-", typed=text)
+    done = program("check", "--traceback", "-", "--save", tmp_path / "r.json", typed=text)
     assert (done.code, "DP206 scalar-argument" in done.out) == (0, True)
+    assert json.loads((tmp_path / "r.json").read_text())["findings"][0]["code"] == "DP206"
 
 
 @pytest.mark.usefixtures("folder")
