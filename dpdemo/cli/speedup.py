@@ -70,7 +70,8 @@ def command(
     anchors = tuple(read_anchor(text) for text in one_gpu_step or ())
     numbers = _numbers(settings)
     if parameters is not None:
-        exclusive(parameters=parameters, input=input)
+        for key, value in (("input", input), ("target", target), ("model", model), ("loss", loss)):
+            exclusive(parameters=parameters, **{key: value})
         workload = _sized(settings, parameters, outputs, inputs)
     else:
         if outputs is not None:

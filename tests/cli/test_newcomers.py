@@ -122,6 +122,8 @@ ANSWERED = [
     ("speedup --link pcie4 --parameters 12x", "such as 124M, got '12x' - at option `--parameters`"),
     ("speedup --link pcie4 --parameters 1M --outputs lots", "got 'lots' - at option `--outputs`"),
     ("speedup --link pcie4 --parameters 1M --input 8x5", "at option `--parameters` and option `--input`"),
+    ("speedup cnn --link pcie4 --parameters 1M", "got both - at option `--parameters` and argument TARGET"),
+    ("speedup --link pcie4 --parameters 1M --loss mse", "at option `--parameters` and option `--loss`"),
     ("speedup --link pcie4 --outputs 98MB", "expected `--parameters` too, got it alone - at option"),
     ("speedup --link pcie4 --inputs 38MB", "`pkg.mod:function`, got '38MB' - at option `--inputs`"),
     ("speedup --link pcie4 cnnn", "did you mean `cnn`?"),
