@@ -133,6 +133,11 @@ class Call:
         return tuple(leaf for leaf in self.arguments if leaf.is_tensor)
 
     @property
+    def errors(self) -> tuple[Raised, ...]:
+        """The exceptions of its replicas."""
+        return tuple(replica.raised for replica in self.replicas if replica.raised is not None)
+
+    @property
     def rows(self) -> int:
         """The batch size: what the arguments were made for, or else guessed from the tensors."""
         if self.pictures:

@@ -15,7 +15,7 @@ def failures(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
     for probe in evidence.probes:
         seen: list[Raised] = []
         for call in probe.calls:
-            seen += [replica.raised for replica in call.replicas if replica.raised is not None]
+            seen += call.errors
             if call.raised is not None and call.raised.replica is None:
                 seen.append(call.raised)
         if probe.raised is not None and not probe.calls:

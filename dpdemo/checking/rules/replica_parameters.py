@@ -32,8 +32,7 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#40457, huggingface/transformers#8145
     """
     for probe, call in evidence.calls:
-        failed = [replica.raised for replica in call.replicas if replica.raised is not None]
-        raised = next((error for error in failed if comes_of_no_parameters(error, call)), None)
+        raised = next((error for error in call.errors if comes_of_no_parameters(error, call)), None)
         is_off = _is_off(probe) or any(numbers_for_tensors(probe, call))
         if raised is None and not is_off and not probe.single.writes_parameters:
             continue

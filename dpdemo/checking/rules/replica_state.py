@@ -145,7 +145,7 @@ def _is_missed(probe: Probe, change: StateChange) -> bool:
     """Whether a buffer is known to miss chunks, for all the random numbers that forward may draw."""
     if change.same or change.name in {*STATISTICS, "num_batches_tracked"}:
         return False
-    if not change.parallel_changed and probe.call and any(one.raised for one in probe.call.replicas):
+    if not change.parallel_changed and probe.call and probe.call.errors:
         return False  # replica 0 may not have come to it
     if probe.single.used_random:
         return change.follows_rows and (change.like_first_chunk or not change.parallel_changed)

@@ -86,7 +86,7 @@ def _is_of_a_list(change: StateChange, probe: Probe) -> bool:
 def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence) -> Found:
     """Report parameters that a line of forward changes; a note where all is as on one GPU."""
     change, paths = alike[0], [one.path for one in alike]
-    runs = all(replica.raised is None for _, call in evidence.calls for replica in call.replicas)
+    runs = not any(call.errors for _, call in evidence.calls)
     is_as_alone = change.same and change.parallel_changed and runs and not is_off(probe)
     reaches = (
         "only replica 0's change, made with chunk 0, reaches the model"
@@ -103,9 +103,8 @@ def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence
 def _refused(evidence: Evidence) -> Iterator[Found]:
     """Report replicas that autograd has not let change a parameter, or freeze it."""
     for probe, call in evidence.calls:
-        for replica in call.replicas:
-            error = replica.raised
-            if error is not None and tells("DP313", error):
+        for error in call.errors:
+            if tells("DP313", error):
                 freezes = re.search("requires_grad flags", error.message) is not None
                 what = (
                     "forward freezes a parameter, which replicas hold as the result of a broadcast"

@@ -54,8 +54,7 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
 
 def _refused_states(call: Call, evidence: Evidence) -> set[str]:
     """Name the hidden states, where something raises that got a part of them: that is DP212."""
-    raises = call.raised is not None or any(replica.raised is not None for replica in call.replicas)
-    return hidden_states(evidence) if raises else set()
+    return hidden_states(evidence) if call.raised is not None or call.errors else set()
 
 
 def _kept_whole(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> Advice:
@@ -247,7 +246,7 @@ def _cut_constants(leaves: Sequence[Leaf], probe: Probe, call: Call, evidence: E
     """Report arguments that were found to be meant whole, by giving them whole to each replica."""
     names = [leaf.path for leaf in leaves]
     it, is_cut = ("it", "is cut") if len(names) == 1 else ("them", "are cut")
-    error = next((one.raised for one in call.replicas if one.raised is not None), call.raised)
+    error = next(iter(call.errors), call.raised)
     ending = (
         f"the results are wrong; they are those of one GPU when each replica gets {it} whole"
         if probe.comparison.blamed

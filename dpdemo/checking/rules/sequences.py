@@ -129,7 +129,7 @@ def other_dimension(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in evidence.calls:
         dim = probe.comparison.better_dim
-        refuses_state = any(one.raised is not None and tells("DP212", one.raised) for one in call.replicas)
+        refuses_state = any(tells("DP212", error) for error in call.errors)
         if probe.comparison.batch_dims and not refuses_state:
             yield _unlike(probe, call, evidence)
         if dim is not None:
