@@ -18,7 +18,7 @@ from dpdemo.checking.recording.inside import ready_to_watch
 from dpdemo.checking.registry import Rule, choose
 from dpdemo.checking.request import Progress, Request
 from dpdemo.checking.running import building, randomness
-from dpdemo.checking.running.batches import plan
+from dpdemo.checking.running.batches import Planned, plan
 from dpdemo.checking.running.copying import ModelSource
 from dpdemo.checking.running.left_behind import as_placed, left_behind
 from dpdemo.checking.running.modes import may_differ
@@ -117,12 +117,6 @@ def _gather_evidence(
     device_ids = tuple(wrapper.device_ids) if wrapper is not None else tuple(range(request.gpus))
     dim = wrapper.dim if wrapper is not None else request.dim
     batches = _batches_of(built, inputs, dim, request.rows)
-    if batches.size < 1:
-        raise UsageError(
-            f"expected a batch of 1 or more, got {batches.size} rows in the first input",
-            key="inputs",
-            hint=f"dimension {dim} of the first tensor is the batch",
-        )
     gpus = _gpus_of(built.model)
     is_spread = wrapper is None and len(gpus) > 1
     found = scan(built.model, min(gpus, key=str) if is_spread else None)
@@ -143,29 +137,33 @@ def _gather_evidence(
         source = ModelSource(built.model, built.rebuild)
         runner = Runner(source, device_ids, dim, request.autocast, weights=request.shares)
         prober = Prober(runner, batches, handle)
-        given = batches.arguments(planned[0].size)
-        with ready_to_watch():
-            placed = as_placed(found, runner)
-            if paths := left_behind(placed, runner, given):
-                placed = as_placed(found, runner)
-                few = [f"`{path}`" for path in paths[:3]] + [f"{len(paths) - 3} more"] * (len(paths) > 3)
-                assumed.append(
-                    f"run with {', '.join(few)} on the first GPU: `.to()` and `.cuda()` leave it on the CPU, "
-                    "and then no call would run"
-                )
-            probes, failed = probe_all(prober, planned, found.model, request.say, knows_modes=knows_modes)
-            used = used_meanwhile(runner, probes[0].mode, given)
-        evidence = replace(
-            evidence,
-            scan=placed,
-            probes=tuple(probes),
-            assumed=tuple(assumed),
-            failed=tuple(failed),
-            meanwhile=used,
-            kept=kept_by_hooks(runner, probes[0].mode, given),
-            caches=caches_of(built.model),
-        )
+        evidence = _run(evidence, prober, planned, request.say, knows_modes=knows_modes)
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
+
+
+def _run(
+    evidence: Evidence, prober: Prober, planned: list[Planned], say: Progress, *, knows_modes: bool
+) -> Evidence:
+    """Add what copies of the model show that run: each planned batch, and some calls aside."""
+    runner, found, assumed = prober.runner, evidence.scan, evidence.assumed
+    given = prober.batches.arguments(planned[0].size)
+    with ready_to_watch():
+        placed = as_placed(found, runner)
+        if paths := left_behind(placed, runner, given):
+            placed = as_placed(found, runner)
+            few = [f"`{path}`" for path in paths[:3]] + [f"{len(paths) - 3} more"] * (len(paths) > 3)
+            told = (
+                f"run with {', '.join(few)} on the first GPU: `.to()` and `.cuda()` leave it on the CPU, and "
+                "then no call would run"
+            )
+            assumed = (*assumed, told)
+        probes, failed = probe_all(prober, planned, found.model, say, knows_modes=knows_modes)
+        used = used_meanwhile(runner, probes[0].mode, given)
+    kept, caches = kept_by_hooks(runner, probes[0].mode, given), caches_of(runner.source.prototype)
+    return replace(
+        evidence, scan=placed, probes=tuple(probes), assumed=assumed, failed=tuple(failed), meanwhile=used,
+        kept=kept, caches=caches,
+    )  # fmt: skip
 
 
 def _gpus_of(model: nn.Module) -> set[torch.device]:
@@ -184,7 +182,7 @@ def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int
     """Make the batches: of the inputs given, of those that came with the model, or of a guess.
 
     Raises:
-        UsageError: if there are none, and the layers do not tell.
+        UsageError: if there are none, and the layers do not tell; or if the batch has no rows.
 
     """
     assert built.model is not None  # noqa: S101 - told before
@@ -194,6 +192,12 @@ def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int
             "expected inputs for the model, got none, and its layers do not tell",
             key="inputs",
             hint="give {input=32x128} for each argument, or let the factory return (model, inputs)",
+        )
+    if found.size < 1:
+        raise UsageError(
+            f"expected a batch of 1 or more, got {found.size} rows in the first input",
+            key="inputs",
+            hint=f"dimension {dim} of the first tensor is the batch",
         )
     return found
 
