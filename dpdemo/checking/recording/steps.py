@@ -243,7 +243,8 @@ class CallRecorder:
             result = proceed(outputs, target_device, dim)
         except Exception as error:
             if done is not None:
-                self._safely(self._gather_failed, done, error)
+                done.stage = "gather"
+                self._safely(self._failed, done, error)
             raise
         if done is not None:
             done.gathered = (result,)
@@ -251,7 +252,3 @@ class CallRecorder:
             if done.frozen is not None:
                 self._safely(done.let_go)
         return result
-
-    def _gather_failed(self, done: Draft, error: Exception) -> None:
-        done.stage, done.error = "gather", raised("gather", error)
-        self.after_call(done)
