@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
+ROOT = str(Path(__file__).parent.parent)
 PATIENCE_SECONDS = 900
 """It only ends a hang: on a machine with many times the work it has cores for, a command takes minutes."""
 
@@ -65,3 +67,19 @@ def on_a_terminal(*args, interrupt_after=None):
             interrupted = True
     os.close(master)
     return child.wait(PATIENCE_SECONDS), shown.decode()
+
+
+def interrupted(text, *arguments, cwd=None):
+    """Start Python, send it Ctrl-C once it wrote `text` to stderr; give its exit code, stdout and stderr."""
+    child = subprocess.Popen(
+        [sys.executable, *arguments], cwd=cwd, env={**os.environ, "PYTHONPATH": ROOT}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    first = child.stderr.readline()
+    assert text in first, first
+    child.send_signal(signal.SIGINT)
+    try:
+        out, err = child.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        child.kill()  # nothing else ends it if it ignored the signal
+    return child.returncode, out, err

@@ -3,14 +3,11 @@
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from processes import run
+from processes import ROOT, run
 
 from dpdemo.cli import main
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @dataclass
@@ -45,7 +42,7 @@ def program():
         done = run(
             [sys.executable, "-m", "dpdemo", *map(str, args)],
             cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            env={**os.environ, "PYTHONPATH": ROOT, **env},
             input=typed,
         )
         return Outcome(done.returncode, done.stdout, done.stderr)

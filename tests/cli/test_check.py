@@ -1,18 +1,12 @@
 """`dpdemo check` as its user calls it."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from processes import PATIENCE_SECONDS, on_a_terminal, run
+from processes import interrupted, on_a_terminal, run
 
 from dpdemo.checking.registry import rules
-
-ROOT = Path(__file__).parent.parent.parent
 
 MODELS = """
 import torch
@@ -217,15 +211,8 @@ def test_ctrl_c_ends_a_check_without_a_traceback(tmp_path):
         "import sys, time\nfrom torch import nn\n\nclass Slow(nn.Module):\n    def forward(self, x):\n"
         "        print('in forward', file=sys.stderr, flush=True)\n        time.sleep(60)\n"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-m", "dpdemo", "check", "zoo:Slow", "--input", "8x4"], cwd=tmp_path,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert child.stderr.readline() == "in forward\n"
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=PATIENCE_SECONDS)
-    assert (child.returncode, out, err) == (130, "", "")
+    ended = interrupted("in forward", "-m", "dpdemo", "check", "zoo:Slow", "--input", "8x4", cwd=tmp_path)
+    assert ended == (130, "", "")
 
 
 @pytest.mark.usefixtures("models")

@@ -1,14 +1,12 @@
 """`dpdemo exec`, as processes: what an unmodified program does, and what is reported when it is over."""
 
 import json
-import signal
-import subprocess
 import sys
 import textwrap
 
 import pytest
 from jsonforms import read_json
-from processes import PATIENCE_SECONDS, loaded_by, needs_no_gpu
+from processes import interrupted, loaded_by, needs_no_gpu
 
 pytestmark = needs_no_gpu
 
@@ -398,14 +396,8 @@ def test_ctrl_c_while_a_call_is_rehearsed_ends_the_program_as_python_does(tmp_pa
         nn.DataParallel(Slow())(torch.ones(8, 4))
     """)
     )
-    child = subprocess.Popen(
-        [sys.executable, "-m", "dpdemo", "exec", "--gpus", "2", "--check", path],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert child.stderr.readline() == "in forward\n"
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=PATIENCE_SECONDS)
-    assert (child.returncode, out) == (130, "")
+    code, out, err = interrupted("in forward", "-m", "dpdemo", "exec", "--gpus", "2", "--check", path)
+    assert (code, out) == (130, "")
     head, _, tail = err.partition("Ran on 2 virtual GPUs")
     assert head.rstrip().splitlines()[-1] == "KeyboardInterrupt"
     assert "dpdemo/checking" not in head

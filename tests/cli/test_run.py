@@ -4,11 +4,10 @@ import gc
 import io
 import json
 import signal
-import subprocess
 import sys
 
 import pytest
-from processes import PATIENCE_SECONDS, needs_no_gpu, on_a_terminal
+from processes import interrupted, needs_no_gpu, on_a_terminal
 from rich.console import Console
 
 from dpdemo.cli.startup import loading_torch, progress_bar, users_code
@@ -77,24 +76,10 @@ class SaysWhen(nn.Linear):
 """
 
 
-def interrupted_when_it_says(text, command, folder):
-    """Start a program, send it Ctrl-C when it has written `text` to stderr, and give all that it said."""
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
-    first = child.stderr.readline()
-    assert text in first
-    child.send_signal(signal.SIGINT)
-    try:
-        out, err = child.communicate(timeout=PATIENCE_SECONDS)
-    finally:
-        child.kill()  # nothing else ends it if it ignored the signal
-    return child.returncode, out, err
-
-
 def test_interrupted_run_is_partial_in_json(tmp_path):
     (tmp_path / "says_when.py").write_text(SAYS_WHEN)
-    command = [sys.executable, "-m", "dpdemo", "run", "--model", "says_when:SaysWhen"]
-    options = ["--data-size", str(10**12), "-f", "json"]
-    code, out, err = interrupted_when_it_says("third batch", [*command, *options], tmp_path)
+    options = ["--model", "says_when:SaysWhen", "--data-size", str(10**12), "-f", "json"]
+    code, out, err = interrupted("third batch", "-m", "dpdemo", "run", *options, cwd=tmp_path)
     report = json.loads(out)
     assert code == 130
     assert report["partial"] is True
@@ -102,7 +87,7 @@ def test_interrupted_run_is_partial_in_json(tmp_path):
     assert "interrupted" in err
 
 
-def test_ctrl_c_while_torch_is_loading_ends_the_program_at_once(tmp_path):
+def test_ctrl_c_while_torch_is_loading_ends_the_program_at_once():
     swallows = """
 import sys, time
 from dpdemo.cli.startup import loading_torch
@@ -113,7 +98,7 @@ with loading_torch():
     except KeyboardInterrupt:  # as some import of torch's does
         time.sleep(60)
 """
-    code, _, err = interrupted_when_it_says("loading", [sys.executable, "-c", swallows], tmp_path)
+    code, _, err = interrupted("loading", "-c", swallows)
     assert (code, err) == (130, "")
 
 
