@@ -30,7 +30,6 @@ class CollectiveNotes:
         self.notes, self.backward_passes = notes, backward_passes
         self.counts: dict[str, int] = {}
         self.names: dict[str, tuple[Any, str]] = {}
-        self.by_thread = 0
         self.total = 0
 
     def __call__(self, call: Call) -> None:
@@ -117,12 +116,9 @@ def _splits(tensor: Tensor, sizes: list[int]) -> list[int]:
     return [size * row for size in sizes] or [tensor.numel()]
 
 
-def watch(
-    notes: Notes, listeners: list[Callable[..., None]], backward_passes: Callable[[], int]
-) -> CollectiveNotes:
+def watch(notes: Notes, backward_passes: Callable[[], int]) -> CollectiveNotes:
     """Note this process's collectives, and the groups that it makes."""
     made = CollectiveNotes(notes, backward_passes)
-    listeners.append(made)
     c10d: Any = dist.distributed_c10d
 
     @around(c10d, "_new_group_with_tag")

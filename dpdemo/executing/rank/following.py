@@ -46,8 +46,8 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
     notes = Notes(Path(folder))
     drawn = loaders.watch(notes)
     modules = training.watch(notes, drawn)
-    listeners.append(modules.collective)
-    made = collectives.watch(notes, listeners, modules.backward_passes)
+    made = collectives.watch(notes, modules.backward_passes)
+    listeners.extend([modules.collective, made])
     losses.watch(notes)
     writes.watch(notes, lambda: made.total)
     blocked.watch(notes, modules, is_launched=is_launched)
@@ -67,8 +67,9 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
                 unused=modules.unused(),
                 **modules.summary(),
             )
-            if dist.is_initialized() and dist.get_backend() == "nccl" and not hasattr(sys, "last_type"):
-                _warn_of_groups(dist.get_rank())
+            has_nccl = dist.is_initialized() and dist.get_backend() == "nccl"
+            if has_nccl and dist.get_rank() == 0 and not hasattr(sys, "last_type"):
+                print(_NOT_DESTROYED, file=sys.stderr)  # noqa: T201 - ProcessGroupNCCL's own words
             _let_threads_rest()
 
     atexit.register(end)
@@ -109,12 +110,6 @@ def follow_program(gpus: VirtualGpus) -> Callable[[], object]:
 
     c10d.init_process_group = dist.init_process_group = init_process_group
     return undo
-
-
-def _warn_of_groups(rank: int) -> None:
-    """Warn once, as ProcessGroupNCCL does, that its groups are still open."""
-    if rank == 0:
-        print(_NOT_DESTROYED, file=sys.stderr)  # noqa: T201 - C++ writes it
 
 
 def _let_threads_rest() -> None:

@@ -19,50 +19,39 @@ if TYPE_CHECKING:
 _NOT_RESULTS = ("/dev/", "/proc/", "/sys/", "/.cache/", "__pycache__", "torchinductor", "/.triton/")
 
 
-class WriteNotes:
-    """Notes each file once for each number of collectives made before."""
+def watch(notes: Notes, collectives: Callable[[], int]) -> None:
+    """Note the files that this process opens for writing, and what `torch.save` writes in C++.
 
-    def __init__(self, notes: Notes, collectives: Callable[[], int]) -> None:
-        self.notes, self.collectives = notes, collectives
-        self.seen: set[tuple[str, int]] = set()
-        self.is_busy = False
+    Each is noted once for each number of collectives made before.
+    """
+    seen: set[tuple[str, int]] = set()
 
     @never_raises
-    def wrote(self, name: Any) -> None:
-        """Note a file that is written."""
-        if self.is_busy or not isinstance(name, (str, os.PathLike)) or os.getpid() != self.notes.process:
+    def wrote(name: Any) -> None:
+        if not isinstance(name, (str, os.PathLike)) or os.getpid() != notes.process:
             return
         path = os.path.abspath(os.fspath(name))  # noqa: PTH100 - text
         hidden = path.endswith((".lock", ".pyc")) or any(part in path for part in _NOT_RESULTS)
-        key = path, self.collectives()
-        if hidden or key in self.seen or not dist.is_initialized():
+        key = path, collectives()
+        if hidden or key in seen or not dist.is_initialized():
             return
-        self.seen.add(key)
-        self.is_busy = True
-        try:
-            at = users_line()
-            if at != NOWHERE:
-                self.notes.write("file", path=path, collectives=key[1], at=at)
-        finally:
-            self.is_busy = False
-
-
-def watch(notes: Notes, collectives: Callable[[], int]) -> None:
-    """Follow the files that this process opens for writing, and what `torch.save` writes in C++."""
-    found = WriteNotes(notes, collectives)
+        seen.add(key)
+        at = users_line()
+        if at != NOWHERE:
+            notes.write("file", path=path, collectives=key[1], at=at)
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, mode, flags = arguments
             truncates = mode[:1] in {"w", "x"} if isinstance(mode, str) else bool((flags or 0) & os.O_TRUNC)
             if truncates:
-                found.wrote(path)
+                wrote(path)
 
     sys.addaudithook(audit)
 
     @around(torch.serialization, "save")
     def saved(save: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        found.wrote(f)
+        wrote(f)
         save(obj, f, *args, **kwargs)
 
     torch.save = saved
