@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from ddpruns import processes_of
+from processes import wait_for
 
 _TRAIN = """
 import os, sys
@@ -181,15 +183,33 @@ def test_ranks_wait_for_those_that_another_launcher_starts_later(tmp_path):
     assert (first.returncode, second.returncode) == (0, 0), (errors, second.stderr)
 
 
-@pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 15)"])
-def test_a_program_without_ranks_leaves_no_folder_however_it_ends(tmp_path, end):
-    (tmp_path / "end.py").write_text(f"import os\n{end}\n", "utf-8")
-    (tmp_path / "temporary").mkdir()
+_OUTLIVES = """
+import os, subprocess, sys, time
+code = "import time, torch; open('started', 'w').close(); time.sleep(2)"
+subprocess.Popen([sys.executable, "-c", code, os.getcwd()])
+while not os.path.exists("started"):
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "end"),
+    [
+        ("", "os._exit(3)"),
+        ("", "os.kill(os.getpid(), 15)"),
+        pytest.param(_OUTLIVES, "os._exit(3)", marks=pytest.mark.slow),
+    ],
+)
+def test_no_folder_is_left_however_a_program_ends(tmp_path, before, end):
+    (tmp_path / "end.py").write_text(f"{before}import os\n{end}\n", "utf-8")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     command = [sys.executable, "-m", "dpdemo", "exec", "--gpus", "1", "end.py"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     result = subprocess.run(command, cwd=tmp_path, env=environment, timeout=300, check=False)
     assert result.returncode in {3, -15}
-    assert not list((tmp_path / "temporary").iterdir())
+    wait_for(lambda: not processes_of(tmp_path))
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.slow

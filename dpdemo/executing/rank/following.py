@@ -6,6 +6,7 @@ import atexit
 import functools
 import multiprocessing.util
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -67,6 +68,8 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
                 unused=modules.unused(),
                 **modules.summary(),
             )
+            if not has_reader(folder):  # it was killed, and could not remove them
+                shutil.rmtree(folder, ignore_errors=True)
             has_nccl = dist.is_initialized() and dist.get_backend() == "nccl"
             if has_nccl and dist.get_rank() == 0 and not hasattr(sys, "last_type"):
                 print(_NOT_DESTROYED, file=sys.stderr)  # noqa: T201 - ProcessGroupNCCL's own words

@@ -94,13 +94,7 @@ class TrainingNotes:
             total = 0
             for each in rows[:_MAX_TENSORS]:
                 total = checksum(each, total, 1 << 14)
-            self.notes.write(
-                "rows",
-                model=one.name,
-                sum=total,
-                number=rows[0].numel(),
-                at=users_line(),
-            )
+            self.notes.write("rows", model=one.name, sum=total, number=rows[0].numel(), at=users_line())
         if is_checked(one.trains):
             self._note_norms(one, one.trains)
 
@@ -145,11 +139,6 @@ class TrainingNotes:
                 one.averaged += 1
                 if one.pass_seen != task + 1:
                     one.pass_seen, one.passes = task + 1, one.passes + 1
-
-    @never_raises
-    def knows(self, parameters: list[Any]) -> None:
-        """Remember the parameters of an optimizer."""
-        self.reduced.know(parameters)
 
     def _of(self, optimizer: Any) -> list[Model]:
         given = {id(each) for each in parameters_of(optimizer)}
@@ -278,10 +267,12 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
             found.norms.add(self)
         return normalize(self, *args, **kwargs)
 
+    know = never_raises(found.reduced.know)
+
     @around(optimizers.Optimizer, "add_param_group")
     def add_param_group(add: Any, self: Any, group: Any) -> None:
         add(self, group)
-        found.knows(self.param_groups[-1]["params"])
+        know(self.param_groups[-1]["params"])
 
     optimizers.register_optimizer_step_pre_hook(
         lambda optimizer, _args, _kwargs: found.begins_step(optimizer)
