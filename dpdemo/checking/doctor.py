@@ -89,7 +89,7 @@ def end_of_program(error: BaseException, *, has_called: bool) -> tuple[Finding, 
         return ()
     is_dataparallels = "Caught " in text or "torch/nn/parallel/" in text
     ours = {"DP101", "DP102", *(("DP401",) if has_called else ())}
-    return tuple(one for one in found if is_dataparallels or one.code in ours)
+    return tuple(finding for finding in found if is_dataparallels or finding.code in ours)
 
 
 def _users_place(frames: list[re.Match[str]]) -> Place | None:

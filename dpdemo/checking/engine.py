@@ -170,12 +170,12 @@ def _gpus_of(model: nn.Module) -> set[torch.device]:
     """List the GPUs that parts of a model are on, but for those that are wrapped."""
     wrapped = {
         id(tensor)
-        for one in model.modules()
-        if isinstance(one, nn.DataParallel)
-        for tensor in (*one.parameters(), *one.buffers())
+        for module in model.modules()
+        if isinstance(module, nn.DataParallel)
+        for tensor in (*module.parameters(), *module.buffers())
     }
-    tensors = (one for one in (*model.parameters(), *model.buffers()) if id(one) not in wrapped)
-    return {one.device for one in tensors if one.device.type == "cuda"}
+    tensors = (tensor for tensor in (*model.parameters(), *model.buffers()) if id(tensor) not in wrapped)
+    return {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
 
 
 def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int | None) -> Batches:

@@ -105,11 +105,11 @@ def find(message: str, line: str, functions: str) -> str:
         functions: the names of the functions of its traceback.
 
     """
-    for one in PATTERNS:
-        is_step = not one.step or re.search(rf"\b{one.step}", functions) is not None
-        is_line = not one.line or re.search(one.line, line) is not None
-        if is_step and is_line and re.search(one.message, message, re.DOTALL):
-            return one.code
+    for pattern in PATTERNS:
+        is_step = not pattern.step or re.search(rf"\b{pattern.step}", functions) is not None
+        is_line = not pattern.line or re.search(pattern.line, line) is not None
+        if is_step and is_line and re.search(pattern.message, message, re.DOTALL):
+            return pattern.code
     return ""
 
 
@@ -117,8 +117,11 @@ def tells(code: str, error: Raised) -> bool:
     """Whether the message of an exception is one that a rule knows, wherever it was raised."""
     text = f"{error.type}: {error.message}"
     return any(
-        one.code == code and not one.line and not one.step and re.search(one.message, text, re.DOTALL)
-        for one in PATTERNS
+        pattern.code == code
+        and not pattern.line
+        and not pattern.step
+        and re.search(pattern.message, text, re.DOTALL)
+        for pattern in PATTERNS
     )
 
 

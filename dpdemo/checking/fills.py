@@ -120,7 +120,7 @@ def swapped(pattern: str, text: str) -> Fill:
     """Make a fill that replaces what a pattern finds in a line; names in braces are filled in."""
 
     def fill(line: str, names: Names) -> str:
-        after, number = re.subn(pattern.format(**{key: re.escape(one) for key, one in names.items()}),
+        after, number = re.subn(pattern.format(**{key: re.escape(name) for key, name in names.items()}),
                                 text.format(**names), line)  # fmt: skip
         return after if number == 1 else ""
 

@@ -200,4 +200,4 @@ OF_OTHERS = (
 
 def find_known(text: str) -> Known | None:
     """Return the first entry of `OF_OTHERS` whose words are in the text."""
-    return next((one for one in OF_OTHERS if one.words_in(text)), None)
+    return next((error for error in OF_OTHERS if error.words_in(text)), None)

@@ -44,7 +44,9 @@ def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> tuple[Finding, 
     found: list[Finding] = []
     for rule in sorted(chosen, key=lambda rule: rule.code in HIDDEN_BY):
         hiding = HIDDEN_BY.get(rule.code, ())
-        if not any(one.code.startswith(hiding) and one.severity != "info" for one in found if hiding):
+        if not any(
+            finding.code.startswith(hiding) and finding.severity != "info" for finding in found if hiding
+        ):
             found += rule.findings(evidence)
     return _as_given(merge(_with_an_error(found, evidence, chosen)), evidence)
 
@@ -89,13 +91,13 @@ def _as_given(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Findin
         return findings
     return in_order(
         replace(
-            one,
+            finding,
             severity="info",
-            message=f"{one.message}; so in training, and the model is given in evaluation",
+            message=f"{finding.message}; so in training, and the model is given in evaluation",
         )
-        if one.code in _OF_TRAINING and one.severity != "info" and _is_of_training(one)
-        else one
-        for one in findings
+        if finding.code in _OF_TRAINING and finding.severity != "info" and _is_of_training(finding)
+        else finding
+        for finding in findings
     )
 
 
@@ -105,7 +107,7 @@ def _is_of_training(finding: Finding) -> bool:
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings: the worst first, and of each cause one."""
-    key = lambda one: (SEVERITIES.index(one.severity), one.code, one.subject)  # noqa: E731
+    key = lambda finding: (SEVERITIES.index(finding.severity), finding.code, finding.subject)  # noqa: E731
     return tuple(sorted(dict.fromkeys(findings), key=key))
 
 
@@ -117,11 +119,11 @@ def _cause(finding: Finding) -> str:
 
 def _joined(group: list[Finding]) -> Finding:
     """Merge the findings of a cause into the worst of them, with all batches that showed it."""
-    worst = min(group, key=lambda one: SEVERITIES.index(one.severity))
-    others = len({one.subject for one in group}) - 1
+    worst = min(group, key=lambda finding: SEVERITIES.index(finding.severity))
+    others = len({finding.subject for finding in group}) - 1
     return replace(
         worst,
         message=worst.message + (f" (and {others} more like it)" if others else ""),
-        seen_in=tuple(dict.fromkeys(batch for one in group for batch in one.seen_in)),
-        place=next((one.place for one in (worst, *group) if one.place is not None), None),
+        seen_in=tuple(dict.fromkeys(batch for finding in group for batch in finding.seen_in)),
+        place=next((finding.place for finding in (worst, *group) if finding.place is not None), None),
     )

@@ -57,7 +57,7 @@ def _read(values: dict[str, Any], file: Path) -> Defaults:
             raise UsageError(f"expected one of {', '.join(_KEYS)}, got {key!r}", hint=hint, **at)
         if key == "gpus" and (isinstance(value, bool) or not isinstance(value, int)):
             raise UsageError(f"expected a number, got {value!r}", **at)
-        if key != "gpus" and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        if key != "gpus" and not (isinstance(value, list) and all(isinstance(word, str) for word in value)):
             raise UsageError(f"expected a list of rule codes, got {value!r}", hint='as ["DP3"]', **at)
     lists = {key: tuple(values.get(key, ())) for key in ("select", "ignore")}
     return Defaults(values.get("gpus"), **lists, file=str(file))

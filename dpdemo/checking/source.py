@@ -94,7 +94,11 @@ def place_of_return(function: Any) -> Place | None:
     """Find the only `return` of a function of the user's; None where it has several, or more than a line."""
     code = code_of(function)
     node = _defined_by(code)
-    ends = [one for one in _statements(node.body) if isinstance(one, ast.Return)] if node else []
+    ends = (
+        [statement for statement in _statements(node.body) if isinstance(statement, ast.Return)]
+        if node
+        else []
+    )
     if code is None or len(ends) != 1:
         return None
     return line_of(code.co_filename, ends[0].lineno, code.co_name)
@@ -106,8 +110,12 @@ def writing_argument(function: Any, name: str) -> Written:
     node = _defined_by(code)
     for statement in _statements(node.body) if node else ():
         rebinds = isinstance(statement, ast.Assign)
-        for one in _written_in(statement):
-            if isinstance(one, ast.Name) and one.id == name and not (rebinds and one in _targets(statement)):
+        for target in _written_in(statement):
+            if (
+                isinstance(target, ast.Name)
+                and target.id == name
+                and not (rebinds and target in _targets(statement))
+            ):
                 return _written(code.co_filename if code else "", node, statement)
     return Written()
 
@@ -154,8 +162,8 @@ def writing(owner: type, path: str) -> Written | None:
             continue
         target = attribute_at(path, method.args.args[0].arg)
         for statement in _statements(method.body):
-            is_it = any(isinstance(one, ast.Attribute) and ast.unparse(one) == target
-                        for one in _written_in(statement))  # fmt: skip
+            is_it = any(isinstance(part, ast.Attribute) and ast.unparse(part) == target
+                        for part in _written_in(statement))  # fmt: skip
             if is_it:
                 return _written(file, method, statement, target)
     return None
@@ -176,10 +184,10 @@ def reads_in_forward(owners: Iterable[type], name: str) -> bool:
 
 def _written(file: str, function: _Function | None, statement: ast.stmt, target: str = "?") -> Written:
     text = ast.get_source_segment(_text(file), statement) or ast.unparse(statement)
-    names = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name)}
+    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     body = function.body if function is not None and function.name == "forward" else []
-    others = [one for one in body if one is not statement]
-    is_read = any(target in ast.unparse(one) for one in others)
+    others = [other for other in body if other is not statement]
+    is_read = any(target in ast.unparse(other) for other in others)
     place = line_of(file, statement.lineno, function.name if function else "")
     return Written(text, place, statement in body and names <= {"self"} and not is_read)
 
@@ -194,7 +202,7 @@ def _reached(methods: list[tuple[str, _Function]], first: str) -> set[str]:
     found, todo = set[str](), [first]
     while todo:
         name = todo.pop()
-        called = [one for _, one in methods if one.name == name and name not in found]
+        called = [method for _, method in methods if method.name == name and name not in found]
         found |= {name} if called else set()
         todo += [part.attr for node in called for part in ast.walk(node) if isinstance(part, ast.Attribute)]
     return found
@@ -215,15 +223,15 @@ def _assignments(cls: type) -> tuple[tuple[str, str, int, str], ...]:
         if not isinstance(method, ast.FunctionDef) or not method.args.args:
             continue
         me = method.args.args[0].arg
-        for one in ast.walk(method):
+        for inner in ast.walk(method):
             found += [
                 (name, file, part.lineno, method.name)
-                for part in _targets(one)
+                for part in _targets(inner)
                 if (name := _set_by(part, me))
             ]
-            match one:
+            match inner:
                 case ast.Call(func=ast.Attribute(attr=attr), args=[ast.Constant(value=str(name)), *_]):
-                    found += [(name, file, one.lineno, method.name)] * attr.startswith("register_")
+                    found += [(name, file, inner.lineno, method.name)] * attr.startswith("register_")
     return tuple(sorted(found, key=lambda each: each[2]))
 
 
@@ -257,7 +265,11 @@ def _class(cls: type) -> tuple[str, ast.ClassDef | None]:
 def _targets(statement: ast.AST) -> list[ast.expr]:
     match statement:
         case ast.Assign(targets=targets):
-            return [part for one in targets for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
+            return [
+                part
+                for target in targets
+                for part in (target.elts if isinstance(target, ast.Tuple) else [target])
+            ]
         case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
             return [target]
     return []
@@ -293,13 +305,13 @@ def _roots(value: ast.expr) -> Iterator[ast.expr]:
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """List statements in order: those in loops and branches too, not those of functions in them."""
-    for one in body:
-        if isinstance(one, _Function | ast.ClassDef):
+    for statement in body:
+        if isinstance(statement, _Function | ast.ClassDef):
             continue
-        yield one
+        yield statement
         for name in ("body", "orelse", "finalbody"):
-            yield from _statements(getattr(one, name, []))
-        for handler in getattr(one, "handlers", []):
+            yield from _statements(getattr(statement, name, []))
+        for handler in getattr(statement, "handlers", []):
             yield from _statements(handler.body)
 
 

@@ -96,8 +96,8 @@ def gpu_of(tensor: torch.Tensor) -> int | None:
     if label is not None:
         return label.index
     with torch._C.DisableTorchFunction():
-        own: torch.device = _device.__get__(tensor)  # C++ itself names a GPU for fake tensors
-    return own.index if own.type == "cuda" else None
+        seen: torch.device = _device.__get__(tensor)  # C++ itself names a GPU for fake tensors
+    return seen.index if seen.type == "cuda" else None
 
 
 def flat_tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -75,8 +75,8 @@ class ProcessGroupNCCL(_cpp.ProcessGroupGloo):  # type: ignore[misc]
     def __init__(self, store: Any, rank: int, size: int, options: Options | None = None) -> None:
         self.nccl_options = options or Options()
         # torchrun keeps its store when it restarts ranks, with the addresses of those that are gone
-        own = _cpp.PrefixStore(f"attempt {attempt()}/", store)
-        super().__init__(own, rank, size, timeout=self.nccl_options._timeout)
+        prefixed = _cpp.PrefixStore(f"attempt {attempt()}/", store)
+        super().__init__(prefixed, rank, size, timeout=self.nccl_options._timeout)
 
     def register_mem_pool(self, *_: Any, **__: Any) -> Any:
         """Refuse NCCL's memory pools."""

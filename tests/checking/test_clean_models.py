@@ -26,7 +26,7 @@ def test_a_built_in_model_has_no_pitfall(name):
 
     report = check(factory)
     assert report.ok
-    assert {one.code for one in report.findings if one.severity == "warning"} <= BATCHNORM
+    assert {finding.code for finding in report.findings if finding.severity == "warning"} <= BATCHNORM
 
 
 def convolutions(*, norm):
@@ -106,6 +106,6 @@ CLEAN = {
 def test_a_model_of_torch_nn_has_no_pitfall(name):
     factory, shapes, warnings = CLEAN[name]
     report = check(factory, shapes)
-    found = {one.code: one.message for one in report.findings if one.severity != "info"}
+    found = {finding.code: finding.message for finding in report.findings if finding.severity != "info"}
     assert set(found) <= warnings, found
     assert found.keys() >= warnings & {"DP306"}

@@ -103,11 +103,11 @@ def test_copies_on_a_gpu_are_alike_apart_and_counted():
     with virtual_gpus(2) as gpus:
         source.fresh_on(gpu)  # the first makes one more, of which the others are copies
         before = gpus.live_bytes(1)
-        one, other = source.fresh_on(gpu), source.fresh_on(gpu)
+        first, other = source.fresh_on(gpu), source.fresh_on(gpu)
         assert gpus.live_bytes(1) - before == 2 * 512 * len(model.state_dict())
-        assert {part.device for part in (*one.parameters(), *one.buffers())} == {gpu}
+        assert {part.device for part in (*first.parameters(), *first.buffers())} == {gpu}
         with torch.no_grad():
-            one[0].weight.zero_()
+            first[0].weight.zero_()
         assert torch.equal(other[0].weight.cpu(), model[0].weight)
         assert other[0].weight.note == "kept"
     assert model[0].weight.device.type == "cpu"
@@ -128,5 +128,5 @@ def test_a_model_that_is_copied_once_only_is_built_anew():
     with virtual_gpus(2):
         twins = [source.fresh_on(torch.device("cuda", 0)) for _ in range(2)]
     assert type(twins[0]) is Once
-    assert len({id(one) for one in (built[0], *twins)}) == 3
+    assert len({id(model) for model in (built[0], *twins)}) == 3
     assert torch.equal(twins[1].weight, built[0].weight)

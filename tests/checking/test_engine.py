@@ -230,7 +230,7 @@ def test_the_number_of_gpus_is_at_least_two(gpus):
 
 
 def test_the_batches_of_an_epoch_are_planned():
-    sizes = lambda *args, **more: [(one.size, one.mode, one.is_real) for one in plan(*args, **more)]  # noqa: E731
+    sizes = lambda *args, **more: [(batch.size, batch.mode, batch.is_real) for batch in plan(*args, **more)]  # noqa: E731
     full = [(32, "train", True), (32, "eval", True)]
     assert sizes(32, 4, None, drop_last=False) == [*full, (5, "train", False), (3, "eval", False)]
     assert sizes(32, 4, 100, drop_last=False) == [*full, (4, "train", True), (4, "eval", True)]
@@ -240,9 +240,9 @@ def test_the_batches_of_an_epoch_are_planned():
 
 def test_findings_of_one_cause_are_merged_and_the_worst_leads():
     place = Place("model.py", 3)
-    one = Finding(rule_of("DP316"), "warning", "norm", "maybe", None, ("batch 5, train",))
-    other = replace(one, severity="error", message="surely", place=place, seen_in=("batch 7, train",))
-    (merged,) = merge([one, other])
+    finding = Finding(rule_of("DP316"), "warning", "norm", "maybe", None, ("batch 5, train",))
+    other = replace(finding, severity="error", message="surely", place=place, seen_in=("batch 7, train",))
+    (merged,) = merge([finding, other])
     assert (merged.severity, merged.message, merged.place) == ("error", "surely", place)
     assert merged.seen_in == ("batch 5, train", "batch 7, train")
 
@@ -264,7 +264,7 @@ def test_a_line_of_a_layer_that_comes_many_times_is_one_finding():
 
 def test_texts_in_each_element_of_a_list_are_one_finding():
     report = check(names_of_images_come_back_garbled)
-    assert [one.code for one in report.findings].count("DP403") == 1
+    assert [finding.code for finding in report.findings].count("DP403") == 1
 
 
 def test_progress_is_told_step_by_step():
@@ -447,7 +447,7 @@ def test_gradients_of_evaluation_are_taken_where_training_did_not_show_them():
             return y if x.get_device() == 0 else y.detach() + 0 * x.sum()
 
     report = check(Model, x(), gpus=2)
-    assert "gradients differ" in " ".join(one.message for one in report.findings)
+    assert "gradients differ" in " ".join(finding.message for finding in report.findings)
 
 
 def test_a_model_with_a_part_in_dataparallel_is_run_as_it_is_and_that_is_said():
@@ -473,7 +473,7 @@ def test_a_wrapped_part_that_is_not_trained_is_a_warning_for_the_whole_may_be_wr
 
     report = check(Student, torch.ones(8, 4))
     assert report.codes == codes
-    assert all(one.severity == "warning" for one in report.findings)
+    assert all(finding.severity == "warning" for finding in report.findings)
 
 
 def test_a_result_that_follows_state_of_the_batch_is_told_with_the_state():
@@ -491,5 +491,5 @@ def test_a_result_that_follows_state_of_the_batch_is_told_with_the_state():
                 self.is_ready = True
             return (y + self.shift) * self.scale
 
-    found = [one for one in check(Normalised, x()).findings if one.severity != "info"]
-    assert [one.code for one in found] == ["DP313", "DP313"]  # a weight each, and no DP502
+    found = [finding for finding in check(Normalised, x()).findings if finding.severity != "info"]
+    assert [finding.code for finding in found] == ["DP313", "DP313"]  # a weight each, and no DP502

@@ -62,9 +62,9 @@ def test_one_file_reads_the_users_code():
 
 def test_a_rule_can_be_tested_on_evidence_that_was_written_by_hand():
     place = Place("net.py", 7, "forward", "self.steps += 1")
-    zero, one = Value("int", text="0"), Value("int", text="1")
+    zero, single = Value("int", text="0"), Value("int", text="1")
     change = StateChange(
-        "steps", "attribute", zero, one, zero, True, False, False, written=Written(place=place)
+        "steps", "attribute", zero, single, zero, True, False, False, written=Written(place=place)
     )
     leaf = Leaf("x", "Tensor", (8, 4))
     call = Call(2, 0, (leaf,), (Replica(0, (leaf,), (leaf,)), Replica(1, (leaf,), (leaf,))))
@@ -85,7 +85,10 @@ def test_evidence_holds_values_and_no_sentences():
 def test_findings_do_not_depend_on_repairs(case, monkeypatch):
     def told():
         report = check(case.factory, **case.options)
-        return [(one.code, one.severity, one.subject, one.message, one.place) for one in report.findings]
+        return [
+            (finding.code, finding.severity, finding.subject, finding.message, finding.place)
+            for finding in report.findings
+        ]
 
     with_repairs = told()
     monkeypatch.setattr(registry, "repair_of", lambda *_: Repair())

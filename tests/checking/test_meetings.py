@@ -1,5 +1,6 @@
 """Replicas that wait for each other, as those of a synchronised batch norm do, are no race."""
 
+import operator
 import threading
 from queue import Queue
 
@@ -97,10 +98,12 @@ class Synchronised(nn.BatchNorm1d):
             return super().forward(x)
         self.queue.put((self.index, x.sum(0), x.square().sum(0), len(x)))
         if self.index == 0:
-            parts = sorted((self.queue.get(timeout=60) for _ in range(self.number)), key=lambda one: one[0])
+            parts = sorted(
+                (self.queue.get(timeout=60) for _ in range(self.number)), key=operator.itemgetter(0)
+            )
             devices = list(range(self.number))
-            sums = ReduceAddCoalesced.apply(0, 2, *(part for one in parts for part in one[1:3]))
-            sent = Broadcast.apply(devices, *self.master(*sums, sum(one[3] for one in parts)))
+            sums = ReduceAddCoalesced.apply(0, 2, *(number for part in parts for number in part[1:3]))
+            sent = Broadcast.apply(devices, *self.master(*sums, sum(part[3] for part in parts)))
             for index in devices:
                 self.answers[index].put(sent[2 * index : 2 * index + 2])
         mean, scale = self.answers[self.index].get(timeout=60)
@@ -120,9 +123,9 @@ class Told(nn.DataParallel):
     def replicate(self, module, device_ids):
         replicas = super().replicate(module, device_ids)
         for index, replica in enumerate(replicas):
-            for one in replica.modules():
-                if hasattr(one, "expect"):
-                    one.expect(index, len(replicas))
+            for inner in replica.modules():
+                if hasattr(inner, "expect"):
+                    inner.expect(index, len(replicas))
         return replicas
 
 

@@ -64,7 +64,7 @@ FILLED = [
 
 
 @pytest.mark.parametrize(
-    ("name", "function", "names", "line", "after"), FILLED, ids=[f"{one[0]}-{one[3]}" for one in FILLED]
+    ("name", "function", "names", "line", "after"), FILLED, ids=[f"{case[0]}-{case[3]}" for case in FILLED]
 )
 def test_a_line_of_a_known_form_is_written_anew(name, function, names, line, after):
     assert repaired(name, line, function, **names) == (line, after, False)
@@ -127,7 +127,7 @@ class Repaired(Net):
 
 def test_lines_that_are_printed_as_they_stand_can_be_put_in():
     report = check(lambda: (Counting(), x()))
-    after = {one.code: one.after for one in report.findings if not one.is_example}
+    after = {finding.code: finding.after for finding in report.findings if not finding.is_example}
     assert after == {
         "DP301": "y = model(x)\nmodel.module.steps += 1   # after the call, not in forward",
         "DP302": 'self.register_buffer("scale", torch.ones(3), persistent=False)',
@@ -167,8 +167,8 @@ class Observed(Net):
 )
 def test_modules_of_pytorch_that_write_in_forward_have_a_way_around(model, batch, code, words):
     findings = check(lambda: (model(), batch)).findings
-    assert {one.code for one in findings} == {code}
-    assert all(words in one.after for one in findings)
+    assert {finding.code for finding in findings} == {code}
+    assert all(words in finding.after for finding in findings)
 
 
 class Unnamed(Net):

@@ -27,12 +27,12 @@ def outline(case):
     """The findings of a case: code, severity, subject and the text of the user's line."""
     return sorted(
         [
-            one.code,
-            one.severity,
-            re.sub(r"^.*[\\/](\w+\.py):\d+$", r"\1", one.subject),
-            one.place.code if one.place else "",
+            finding.code,
+            finding.severity,
+            re.sub(r"^.*[\\/](\w+\.py):\d+$", r"\1", finding.subject),
+            finding.place.code if finding.place else "",
         ]
-        for one in report_on(case).findings
+        for finding in report_on(case).findings
     )
 
 
@@ -54,9 +54,9 @@ def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case):
     assert messages, f"only {report.codes}"
     assert any(all(word in message for word in case.says) for message in messages), messages
     told = {finding.code for finding in report.findings if finding.severity != "info"}
-    assert told <= {case.code, *case.also}, [(one.code, one.message) for one in report.findings]
+    assert told <= {case.code, *case.also}, [(finding.code, finding.message) for finding in report.findings]
     assert outline(case) == golden().get(name_of(case), [])
-    repairs = [text for one in report.findings for text in (one.before, one.after)]
+    repairs = [text for finding in report.findings for text in (finding.before, finding.after)]
     assert max(text.count("\n") for text in repairs) < 8
 
 
@@ -68,9 +68,11 @@ def test_no_rule_finds_anything_in_the_fixed_twin(case):
     ]
     notes = {case.code} & set(case.also)  # the rule itself may leave a note, and no more
     left = [
-        one for one in found if one.code not in case.also or (one.code in notes and one.severity != "info")
+        finding
+        for finding in found
+        if finding.code not in case.also or (finding.code in notes and finding.severity != "info")
     ]
-    assert [(one.code, one.message) for one in left] == []
+    assert [(finding.code, finding.message) for finding in left] == []
     assert outline(case) == golden().get(name_of(case), [])
 
 

@@ -123,4 +123,6 @@ def test_a_library_trains_on_ranks(tmp_path, monkeypatch, name):
     models = [rank["models"] for rank in report["ranks"]]
     assert all(model["steps"] >= 4 for rank in models for model in rank)
     assert all(models) == (library != "deepspeed")  # its engine averages by itself
-    assert [(one["num_repeated"], one["num_left_out"]) for one in report["coverage"]] == [(0, 0)]
+    assert [(coverage["num_repeated"], coverage["num_left_out"]) for coverage in report["coverage"]] == [
+        (0, 0)
+    ]

@@ -144,7 +144,7 @@ class TestOnVirtualGPUs:
         moved = Counter()
         for move in moves:
             moved[move.source, move.target] += move.num_bytes
-        counted = {(f"cuda:{one}", f"cuda:{other}"): size for (one, other), size in ledger.items()}
+        counted = {(f"cuda:{source}", f"cuda:{other}"): size for (source, other), size in ledger.items()}
         assert moved == {pair: size for pair, size in counted.items() if "cuda:None" not in pair}
 
     def test_the_tutorials_batch_moves_two_chunks_two_copies_and_two_outputs(self):

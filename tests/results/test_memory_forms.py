@@ -74,21 +74,21 @@ def reports(draw):
 
 @given(parts, capacities.filter(bool), st.integers(5, 80), st.sampled_from([1, 1000]))
 def test_a_bar_passes_its_capacity_only_if_the_gpu_does(held, capacity, width, times):
-    one = replace(first(capacity), parts=held)
-    scale = times * max(one.peak_bytes, capacity)  # that of the largest GPU
-    drawn_bar = plain(bar(one, scale, width))
+    gpu = replace(first(capacity), parts=held)
+    scale = times * max(gpu.peak_bytes, capacity)  # that of the largest GPU
+    drawn_bar = plain(bar(gpu, scale, width))
     inside, mark, beyond = drawn_bar.partition("┃")
     assert mark
     assert len(drawn_bar) <= width
-    assert bool(beyond.strip()) is (one.peak_bytes > capacity)
+    assert bool(beyond.strip()) is (gpu.peak_bytes > capacity)
     if beyond.strip():
         assert not set(inside) & {"░", "."}
 
 
 @given(parts, st.integers(5, 80))
 def test_letters_of_a_bar_follow_the_order_of_the_held_parts(held, width):
-    one = replace(first(None), parts=held)
-    letters = re.sub("[^A-Z]", "", plain(bar(one, max(one.peak_bytes, 1), width)))
+    gpu = replace(first(None), parts=held)
+    letters = re.sub("[^A-Z]", "", plain(bar(gpu, max(gpu.peak_bytes, 1), width)))
     assert [*letters] == sorted(letters, key=LETTERS.index)
     assert set(letters) <= {LETTERS[part] for part, size in enumerate(held) if size}
     shares = [size * width / max(sum(held), 1) for size in held]
@@ -97,7 +97,7 @@ def test_letters_of_a_bar_follow_the_order_of_the_held_parts(held, width):
 
 def test_every_part_has_a_letter_and_a_colour_of_its_own_beside_its_neighbours():
     assert len({letter for letter, _ in SIGNS}) == len(SIGNS) == len(PARTS) == len(KEYS)
-    assert all(one[1] != other[1] for one, other in itertools.pairwise(SIGNS))
+    assert all(sign[1] != other[1] for sign, other in itertools.pairwise(SIGNS))
 
 
 def test_equal_gpus_share_a_column():
@@ -124,15 +124,17 @@ def test_a_group_is_named_by_its_spans(ordinals, named):
 
 @pytest.mark.parametrize("change", ["rows", "phase", "capacity", "parts"])
 def test_different_gpus_have_separate_columns(change):
-    one, two = other(0), other(1)
+    first_gpu, two = other(0), other(1)
     others = {
         "phase": {"phase": "forward"},
         "capacity": {"capacity_bytes": 80 * GIB},
         "parts": {"parts": (1, *two.parts[1:])},
     }
-    found = report(one, replace(two, **others.get(change, {})), batch_size=255 if change == "rows" else 256)
+    found = report(
+        first_gpu, replace(two, **others.get(change, {})), batch_size=255 if change == "rows" else 256
+    )
     assert len(gpu_lines(found.gpus)) == 2
-    assert len(gpu_lines(report(one, two).gpus)) == 1
+    assert len(gpu_lines(report(first_gpu, two).gpus)) == 1
 
 
 def test_an_idle_gpu_is_full_in_no_phase():

@@ -41,13 +41,15 @@ CHECK = CheckReport("Net", 4, (Finding(RULE, "error", "n", "`n` is lost", Place(
 
 def ranks():
     model = RankModel("Net", "train.py:8", 4, 4, 4, {"[4, 3] → [4, 2]": 3, "[2, 3] → [2, 2]": 1})
-    one = RankResult(
+    result = RankResult(
         0, 0, (Collective("all_reduce", 4, 96), Collective("barrier", 1, 0)), {"cuda:0": 512}, (model,),
         (RankSamples("train.py:20", 2, 8, 15),),
     )  # fmt: skip
     mistake = Mistake("2 ranks wrote m.pt", "train.py:30", "write it on rank 0 alone")
     covered = (Coverage("train.py:20", 15, 16, 1, 0),)
-    return RanksResult("train.py", (), (one, replace(one, rank=1)), ("rank 1 failed",), (mistake,), covered)
+    return RanksResult(
+        "train.py", (), (result, replace(result, rank=1)), ("rank 1 failed",), (mistake,), covered
+    )
 
 
 REPORTS = [
@@ -81,10 +83,10 @@ def leaves(kind):
 def test_rich_prints_a_report_as_wide_as_its_console():
     for report in REPORTS:
         for width in (60, 80, 120):
-            one, other = io.StringIO(), io.StringIO()
-            Console(file=one, width=width, _environ={}).print(report, crop=False)
+            first, other = io.StringIO(), io.StringIO()
+            Console(file=first, width=width, _environ={}).print(report, crop=False)
             report.write("table", other, width=width)
-            assert one.getvalue() == other.getvalue()
+            assert first.getvalue() == other.getvalue()
 
 
 def test_a_pipe_gets_no_line_that_is_too_wide_or_ends_in_blanks():

@@ -67,14 +67,14 @@ def test_a_run_traces_the_sample_by_its_numbers(sample, shuffle, tmp_path, monke
         seen = list(sys.modules["spy_model"].SEEN)
     finally:
         sys.modules.pop("spy_model", None)
-    own = make_dataset(make_config(config)).rows(torch.tensor([sample]))[0]
+    drawn = make_dataset(make_config(config)).rows(torch.tensor([sample]))[0]
     of_batch = [calls for number in range(4) for calls in [seen[number * 3 : number * 3 + 3]]]
     found = [
         (number, device, row)
         for number, calls in enumerate(of_batch, 1)
         for device, rows in calls
         for row, numbers in enumerate(rows)
-        if torch.equal(numbers, own)
+        if torch.equal(numbers, drawn)
     ]
     assert found == [(stop.batch, stop.device, stop.row)]
 

@@ -37,10 +37,10 @@ def agree(tensors, mask=None, **options):
     ours = attend("cuda:1", tensors, mask, **options)
     theirs = attend("cpu", tensors, mask, **options)
     narrow = tensors[0].dtype in (torch.float16, torch.bfloat16)
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.dtype == other.dtype
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.dtype == other.dtype
         tolerance = 2e-2 if narrow else 1e-5
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -183,7 +183,7 @@ def test_what_is_not_fused_attends_with_dropout_as_without_but_for_what_is_dropp
         k, v = k[:, :2], v[:, :2]
     expected = F.scaled_dot_product_attention(q, k, v, **options)
     drawn = [F.scaled_dot_product_attention(q, k, v, dropout_p=0.2, **options) for _ in range(600)]
-    mean = torch.stack([one.double() for one in drawn]).mean(0)
+    mean = torch.stack([sample.double() for sample in drawn]).mean(0)
     assert drawn[0].dtype == expected.dtype
     assert (mean - expected.double()).abs().max() < 0.25
     assert (drawn[0] - drawn[1]).abs().max() > 0

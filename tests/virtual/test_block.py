@@ -221,7 +221,7 @@ def test_a_model_from_before_the_block_keeps_them_too_and_its_optimizer():
     before = list(model.parameters())
     with virtual_gpus(2, storage="meta") as gpus:
         model.cuda()
-        assert all(one is other for one, other in zip(before, model.parameters(), strict=True))
+        assert all(old is other for old, other in zip(before, model.parameters(), strict=True))
         nn.DataParallel(model)(torch.ones(4, 4)).sum().backward()
         optimizer.step()
         assert gpus.live_by_kind(0)["optimizer state"] == 8 * 512

@@ -160,9 +160,9 @@ def backward_by_hand(stack, index, rows):
 
     stack.backward(rows, hand, done)
     hand.drop(block(*stack.input(rows)))
-    one = together(stack.shapes)
-    hand.take(one)  # the gradients of this GPU, one after the other
+    shapes = together(stack.shapes)
+    hand.take(shapes)  # the gradients of this GPU, one after the other
     if index == 0:
-        hand.take(one)  # the sum: NCCL adds the others' while it sends
-    hand.drop(blocks(stack.shapes), one)  # of GPU 0 the sum is left
+        hand.take(shapes)  # the sum: NCCL adds the others' while it sends
+    hand.drop(blocks(stack.shapes), shapes)  # of GPU 0 the sum is left
     return hand

@@ -14,9 +14,9 @@ ONE = torch.device("cuda:1")
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_products_of_narrow_matrices_are_added_up_wide(dtype):
-    one, other = torch.randn(4, 300).to(dtype), torch.randn(300, 5).to(dtype)
-    expected = one.float() @ other.float()
-    here, there = one.to(ONE), other.to(ONE)
+    left, other = torch.randn(4, 300).to(dtype), torch.randn(300, 5).to(dtype)
+    expected = left.float() @ other.float()
+    here, there = left.to(ONE), other.to(ONE)
     results = {
         "mm": torch.mm(here, there, out_dtype=torch.float32),
         "bmm": torch.bmm(here[None], there[None], out_dtype=torch.float32)[0],
@@ -108,11 +108,14 @@ def test_synchronised_batch_norm_equals_one_over_the_union_of_the_ranks(shape, d
     results = [torch.batch_norm_elemt(part, weight, bias, mean, invstd, plain.eps) for part in parts]
     gradients = [part.to(ONE) for part in upstream.split([2, 4])]
     both = list(zip(gradients, parts, strict=True))
-    sums = [torch.batch_norm_backward_reduce(*one, mean, invstd, weight, True, True, True) for one in both]
+    sums = [
+        torch.batch_norm_backward_reduce(*operands, mean, invstd, weight, True, True, True)
+        for operands in both
+    ]
     sum_dy, sum_dy_xmu, for_weight, for_bias = (sum(each) for each in zip(*sums, strict=True))
     of_input = [
-        torch.batch_norm_backward_elemt(*one, mean, invstd, weight, sum_dy, sum_dy_xmu, counts.int())
-        for one in both
+        torch.batch_norm_backward_elemt(*operands, mean, invstd, weight, sum_dy, sum_dy_xmu, counts.int())
+        for operands in both
     ]
     assert {result.dtype for result in [*results, *of_input]} == {dtype}
     assert mean.device == ONE

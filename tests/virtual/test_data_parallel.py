@@ -101,9 +101,9 @@ def test_the_functional_form_and_the_primitives_work_by_themselves():
         moved = copy.deepcopy(model).cuda()
         ids = [0, 1, 2]
         inputs = nn.parallel.scatter(batch, ids)
-        assert [(len(one), one.get_device()) for one in inputs] == [(2, 0), (2, 1), (1, 2)]
+        assert [(len(chunk), chunk.get_device()) for chunk in inputs] == [(2, 0), (2, 1), (1, 2)]
         replicas = nn.parallel.replicate(moved, ids)
-        assert [one.weight.get_device() for one in replicas] == ids
+        assert [replica.weight.get_device() for replica in replicas] == ids
         outputs = nn.parallel.parallel_apply(replicas, inputs)
         gathered = nn.parallel.gather(outputs, 1)
         assert gathered.get_device() == 1

@@ -112,7 +112,7 @@ def test_a_graph_that_is_kept_can_be_used_twice_and_one_that_is_not_cannot(name)
     first, second = (
         torch.autograd.grad(total, list(module.parameters()), retain_graph=retain) for retain in (True, False)
     )
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert all(torch.equal(left, other) for left, other in zip(first, second, strict=True))
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         torch.autograd.grad(total, list(module.parameters()))
 

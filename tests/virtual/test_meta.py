@@ -155,7 +155,7 @@ def test_a_model_keeps_its_parameters_the_same_objects_when_it_moves():
     before = list(model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     model.cuda()
-    assert [one is other for one, other in zip(before, model.parameters(), strict=True)] == [True] * 3
+    assert [old is other for old, other in zip(before, model.parameters(), strict=True)] == [True] * 3
     assert model[0].weight is model[1].weight
     assert all(parameter.is_cuda for parameter in optimizer.param_groups[0]["params"])
     assert all(isinstance(parameter, nn.Parameter) and parameter.is_leaf for parameter in before)

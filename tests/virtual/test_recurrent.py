@@ -43,8 +43,8 @@ def run(model, device, *given):
 
 def agree(model, *given):
     theirs, ours = run(model, "cpu", *given), run(model, "cuda:1", *given)
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def thinned(device, function):
 )
 @pytest.mark.parametrize("gpus", ["cpu"], indirect=True)
 def test_with_the_cpus_random_numbers_results_and_gradients_are_the_cpus(function):
-    for one, other in zip(thinned("cuda:1", function), thinned("cpu", function), strict=True):
-        torch.testing.assert_close(one, other)
+    for on_gpu, other in zip(thinned("cuda:1", function), thinned("cpu", function), strict=True):
+        torch.testing.assert_close(on_gpu, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -32,10 +32,10 @@ def differences(program):
         real, sizes_only = pages_of(program, "cpu"), pages_of(program, "meta")
     assert list(real) == list(sizes_only)
     return [
-        (phase, one, other)
+        (phase, left, other)
         for phase, page in real.items()
-        for one, other in zip(page, sizes_only[phase], strict=True)
-        if one != other
+        for left, other in zip(page, sizes_only[phase], strict=True)
+        if left != other
     ]
 
 

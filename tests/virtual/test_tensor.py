@@ -204,7 +204,7 @@ def test_methods_that_take_a_python_function_are_the_cpus_alone() -> None:
     with pytest.raises(TypeError, match="apply_ is only implemented on CPU tensors"):
         tensor.apply_(lambda item: item + 1)
     with pytest.raises(TypeError, match="map_ is only implemented on CPU tensors"):
-        tensor.map_(tensor, lambda one, _: one)  # type: ignore[attr-defined]
+        tensor.map_(tensor, lambda number, _: number)  # type: ignore[attr-defined]
     assert torch.ones(2).apply_(lambda item: item + 1).tolist() == [2.0, 2.0]
 
 

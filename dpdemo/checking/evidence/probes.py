@@ -140,7 +140,7 @@ class Probe:
 
     def without_gradients(self) -> "Probe":
         """Leave out what going backward showed."""
-        changes = tuple(one for one in self.changes if not one.is_of_backward)
+        changes = tuple(change for change in self.changes if not change.is_of_backward)
         return replace(self, changes=changes, comparison=self.comparison.without_gradients())
 
     @property

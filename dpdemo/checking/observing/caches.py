@@ -49,7 +49,7 @@ def _named_by_functions(model: nn.Module) -> Iterator[_Reached]:
 
 def _stored_by(function: FunctionType) -> Iterator[str]:
     """List the names outside of a function, and the attributes, that it assigns."""
-    yield from (one.argval for one in dis.get_instructions(function) if one.opname in _STORES)
+    yield from (step.argval for step in dis.get_instructions(function) if step.opname in _STORES)
 
 
 def _kind(value: Any, *, is_stored: bool) -> str:

@@ -102,9 +102,9 @@ class Causes:
 
     def _is_right_along(self, dim: int, given: list[torch.Tensor]) -> bool:
         """Whether chunks along a dimension of all tensors have the results of one device."""
-        if not given or any(one.dim() <= dim or one.size(dim) < 2 for one in given):
+        if not given or any(tensor.dim() <= dim or tensor.size(dim) < 2 for tensor in given):
             return False
-        if len({one.size(dim) for one in given}) > 1:
+        if len({tensor.size(dim) for tensor in given}) > 1:
             return False
         results = self.runner.chunk_results(self._cut([dim] * len(given), given[0].size(dim)), self.mode)
         return results is not None and self._is_single(results, dim)

@@ -42,7 +42,7 @@ class Changed:
         changes = (*self.of_state(agrees=agrees), *self.of_arguments())
         known = {change.path for change in changes}
         backward = self.of_backward() if went_backward else ()
-        return (*changes, *(one for one in backward if one.path not in known))
+        return (*changes, *(change for change in backward if change.path not in known))
 
     def of_state(self, *, agrees: bool) -> tuple[StateChange, ...]:
         """List what forward changed in the model, and of each piece whether anything depends on it."""
@@ -59,23 +59,25 @@ class Changed:
         """Mark the buffers that DataParallel leaves as a call of chunk 0 alone does."""
         delivered, is_random = self.draft.delivered if self.draft else [], self.single.used_random
         suspects = {
-            one.path
-            for one in found
-            if one.kind == "buffer" and not one.same and (one.parallel_changed or is_random)
+            change.path
+            for change in found
+            if change.kind == "buffer" and not change.same and (change.parallel_changed or is_random)
         }
         first = self._after(delivered[0]) if suspects and delivered else {}
         are_alike = len({tuple(leaf.shape for leaf in tensors_in(chunk)) for chunk in delivered[:2]}) == 1
         second = (
             self._after(delivered[1]) if first and is_random and len(delivered) > 1 and are_alike else first
         )
-        for one in found:
-            if one.path in suspects and one.path in first and one.path in second:
-                left = first[one.path].value
-                is_left = same(left, self.parallel.after[one.path].value, of_one_model=False)
-                of_rows = not same(left, second[one.path].value, of_one_model=False)
-                yield replace(one, like_first_chunk=one.parallel_changed and is_left, follows_rows=of_rows)
+        for change in found:
+            if change.path in suspects and change.path in first and change.path in second:
+                left = first[change.path].value
+                is_left = same(left, self.parallel.after[change.path].value, of_one_model=False)
+                of_rows = not same(left, second[change.path].value, of_one_model=False)
+                yield replace(
+                    change, like_first_chunk=change.parallel_changed and is_left, follows_rows=of_rows
+                )
             else:
-                yield one
+                yield change
 
     def of_backward(self) -> tuple[StateChange, ...]:
         """List the buffers that going backward changes, as a function of autograd with a table does."""
@@ -88,7 +90,7 @@ class Changed:
             state.snapshot(core_of(parallel.model), "buffer"),
             state.buffers_in(parallel.after),
         )
-        return tuple(replace(one, is_of_backward=True) for one in found)
+        return tuple(replace(change, is_of_backward=True) for change in found)
 
     def _with_harmless(self, found: tuple[StateChange, ...]) -> tuple[StateChange, ...]:
         """Mark state that nothing depends on: a second call keeps it, and no result shows that it is there.
@@ -98,13 +100,15 @@ class Changed:
         shared container.
         """
         single = self.single
-        suspects = [one for one in found if one.kind in _KEPT or (one.kind == "buffer" and one.is_lost)]
+        suspects = [
+            change for change in found if change.kind in _KEPT or (change.kind == "buffer" and change.is_lost)
+        ]
         if single.result is None or not suspects:
             return found
         second = self.runner.run(single.model, (single.untouched[0], single.untouched[1]))
         if second.result is None or not compare.first_difference(single.result[0], second.result[0])[0]:
             return found
-        if all(one.same or one in suspects for one in found) and self._shows_in_a_chunk():
+        if all(change.same or change in suspects for change in found) and self._shows_in_a_chunk():
             return found
         num_replicas = len(self.draft.delivered) if self.draft else 1
         return tuple(

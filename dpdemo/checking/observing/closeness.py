@@ -34,44 +34,44 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) in (torch.Tensor, nn.Parameter)
 
 
-def same_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_numbers(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers, but for rounding; NaN equals NaN."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+    if first.shape != other.shape or first.dtype != other.dtype:
         return False
-    if not (_is_plain(one) and _is_plain(other)):
-        return _are_same(one.detach().cpu(), other.detach().cpu())
+    if not (_is_plain(first) and _is_plain(other)):
+        return _are_same(first.detach().cpu(), other.detach().cpu())
     with torch._C._DisableTorchDispatch():
-        return _are_same(one.detach(), other.detach())
+        return _are_same(first.detach(), other.detach())
 
 
-def identical(one: torch.Tensor, other: torch.Tensor) -> bool:
+def identical(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers, bit by bit; NaN equals NaN."""
-    if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
+    if first.shape != other.shape or first.dtype != other.dtype or first.layout != other.layout:
         return False
-    with unseen([one, other]):
-        left, right = one.detach(), other.detach()
+    with unseen([first, other]):
+        left, right = first.detach(), other.detach()
         return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 - NaN
 
 
-def same_update(was: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_update(was: torch.Tensor, first: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two runs have added the same numbers to a tensor, but for rounding."""
-    if not was.is_floating_point() or not was.numel() or not was.shape == one.shape == other.shape:
+    if not was.is_floating_point() or not was.numel() or not was.shape == first.shape == other.shape:
         return True
-    added, others = (now.detach().cpu().double() - was.detach().cpu().double() for now in (one, other))
-    rounded = 8 * torch.finfo(was.dtype).eps * float(one.detach().cpu().abs().max())
+    added, others = (now.detach().cpu().double() - was.detach().cpu().double() for now in (first, other))
+    rounded = 8 * torch.finfo(was.dtype).eps * float(first.detach().cpu().abs().max())
     bound = whole_model_tolerance(name_of(was.dtype)).relative * float(added.abs().max()) + rounded
     return bool((added - others).abs().nan_to_num(0, 0, 0).max() <= bound)
 
 
-def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if torch.equal(one, other):  # nearly always, and much faster than looking at tolerances
+def _are_same(first: torch.Tensor, other: torch.Tensor) -> bool:
+    if torch.equal(first, other):  # nearly always, and much faster than looking at tolerances
         return True
-    if not (one.is_floating_point() or one.is_complex()):
+    if not (first.is_floating_point() or first.is_complex()):
         return False
-    tolerance = whole_model_tolerance(name_of(one.dtype))
-    scale = one.abs().nan_to_num(0, 0, 0).max().item()
+    tolerance = whole_model_tolerance(name_of(first.dtype))
+    scale = first.abs().nan_to_num(0, 0, 0).max().item()
     absolute = tolerance.relative * scale + tolerance.absolute
-    return bool(torch.allclose(one, other, rtol=tolerance.relative, atol=absolute, equal_nan=True))
+    return bool(torch.allclose(first, other, rtol=tolerance.relative, atol=absolute, equal_nan=True))
 
 
 def name_of(dtype: torch.dtype) -> str:

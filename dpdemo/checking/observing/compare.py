@@ -45,9 +45,9 @@ def floats(value: object) -> dict[str, torch.Tensor]:
     }
 
 
-def first_difference(one: object, other: object) -> tuple[bool | None, str | None, float]:
+def first_difference(first: object, other: object) -> tuple[bool | None, str | None, float]:
     """Compare two results: equal or not (None: not of one shape), what differs first, and by how much."""
-    left, right = opened(one), opened(other)
+    left, right = opened(first), opened(other)
     paths = [dict(flatten(side)) for side in (left, right)]
     for path in (*paths[0], *paths[1]):
         if path not in paths[0] or path not in paths[1]:
@@ -60,10 +60,10 @@ def first_difference(one: object, other: object) -> tuple[bool | None, str | Non
     return True, None, 0.0
 
 
-def _pairs(one: object, other: object) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+def _pairs(first: object, other: object) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """List the tensors that stand at the same place of two results."""
     twins = dict(flatten(other))
-    for path, leaf in flatten(one):
+    for path, leaf in flatten(first):
         twin = twins.get(path)
         if isinstance(leaf, torch.Tensor) and isinstance(twin, torch.Tensor):
             yield path, leaf, twin
@@ -106,9 +106,9 @@ def joined_objects(single: object, parallel: object) -> tuple[str, ...]:
     )
 
 
-def _gap(one: torch.Tensor, other: torch.Tensor) -> float:
-    wide = torch.complex128 if one.is_complex() else torch.float64
-    return float((one.detach().cpu().to(wide) - other.detach().cpu().to(wide)).abs().max())
+def _gap(first: torch.Tensor, other: torch.Tensor) -> float:
+    wide = torch.complex128 if first.is_complex() else torch.float64
+    return float((first.detach().cpu().to(wide) - other.detach().cpu().to(wide)).abs().max())
 
 
 def joined(outputs: list[object], dim: int) -> Any:
@@ -138,7 +138,7 @@ def reordered(single: object, outputs: list[object]) -> tuple[tuple[str, int], .
     found = []
     for path, leaf in tensors_of(single).items():
         tensors = [column[path].detach().cpu() for column in columns if path in column]
-        if len(tensors) != len(columns) or not all(one.dim() for one in (leaf, *tensors)):
+        if len(tensors) != len(columns) or not all(tensor.dim() for tensor in (leaf, *tensors)):
             return ()
         if sum(map(len, tensors)) != len(leaf):
             return ()
@@ -234,7 +234,7 @@ def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = 
     alone, split = _gradients(single, names), _gradients(parallel, names)
     with unseen([*alone, *split]):
         size, others_size = _inner(alone, alone), _inner(split, split)
-        gaps = (other - one for one, other in zip(alone, split, strict=True))
+        gaps = (other - before for before, other in zip(alone, split, strict=True))
         difference = sum(float((gap * gap).sum()) for gap in gaps)
     loose = _OF_GRADIENTS * whole_model_tolerance("bfloat16" if coarse else "float32").relative
     return Gradients(
@@ -264,8 +264,8 @@ def loss_gradients(single: nn.Module, parallel: nn.Module, result: object, path:
         of_each.append(_gradients(parallel, names))
     with unseen([*alone, *itertools.chain(*of_each)]):
         square = _inner(alone, alone)
-        products = tuple(tuple(_inner(one, other) for other in of_each) for one in of_each)
-        dots = tuple(_inner(one, alone) for one in of_each)
+        products = tuple(tuple(_inner(gradients, other) for other in of_each) for gradients in of_each)
+        dots = tuple(_inner(gradients, alone) for gradients in of_each)
     known = all(map(math.isfinite, (square, *dots, *itertools.chain(*products))))
     if not known or square <= 0:
         return None
@@ -277,8 +277,8 @@ def loss_gradients(single: nn.Module, parallel: nn.Module, result: object, path:
     return replace(found, is_sum=found.error(tuple(best.flatten().tolist())) <= UNEQUAL)
 
 
-def _inner(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
-    return sum(float((left * right).sum()) for left, right in zip(one, other, strict=True))
+def _inner(first: list[torch.Tensor], other: list[torch.Tensor]) -> float:
+    return sum(float((left * right).sum()) for left, right in zip(first, other, strict=True))
 
 
 def _shared_names(single: nn.Module, parallel: nn.Module) -> list[str]:
@@ -291,8 +291,8 @@ def _gradients(model: nn.Module, names: Sequence[str]) -> list[torch.Tensor]:
     """Copy gradients of a model, as numbers on the CPU; a parameter without one has zeros."""
     known = dict(model.named_parameters())
     return [
-        _as_real(copy_of(torch.zeros_like(one) if one.grad is None else one.grad))
-        for one in (known[name] for name in names)
+        _as_real(copy_of(torch.zeros_like(tensor) if tensor.grad is None else tensor.grad))
+        for tensor in (known[name] for name in names)
     ]
 
 

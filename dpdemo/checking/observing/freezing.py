@@ -98,22 +98,22 @@ def frozen(value: Any, depth: int = 0, around: tuple[int, ...] = ()) -> Frozen: 
     return Frozen(kind, identity=id(value), parts=held)
 
 
-def same(one: Frozen, other: Frozen, *, of_one_model: bool) -> bool:
+def same(first: Frozen, other: Frozen, *, of_one_model: bool) -> bool:
     """Compare two frozen values.
 
     Of one model before and after a run they are the same bit by bit; of two models but for rounding, and
     things known only by identity are not compared.
     """
-    if one.type != other.type or one.length != other.length or one.shape != other.shape:
+    if first.type != other.type or first.length != other.length or first.shape != other.shape:
         return False
-    if isinstance(one.value, torch.Tensor) and isinstance(other.value, torch.Tensor):
-        return (identical if of_one_model else same_numbers)(one.value, other.value)
-    if not (one.parts or other.parts) and of_one_model and one.identity != other.identity:
+    if isinstance(first.value, torch.Tensor) and isinstance(other.value, torch.Tensor):
+        return (identical if of_one_model else same_numbers)(first.value, other.value)
+    if not (first.parts or other.parts) and of_one_model and first.identity != other.identity:
         return False
-    if list(one.parts) != list(other.parts):
+    if list(first.parts) != list(other.parts):
         return False
-    is_equal = one.value == other.value or (one.value != one.value and other.value != other.value)
-    pairs = zip(one.parts.values(), other.parts.values(), strict=True)
+    is_equal = first.value == other.value or (first.value != first.value and other.value != other.value)
+    pairs = zip(first.parts.values(), other.parts.values(), strict=True)
     return bool(is_equal) and all(same(left, right, of_one_model=of_one_model) for left, right in pairs)
 
 
@@ -162,10 +162,10 @@ _Three = tuple[Frozen, ...]
 
 def _apart(objects: _Three) -> Iterator[tuple[str, _Three]]:
     """List the attributes, and those of what is in them, that three objects do not have alike."""
-    if not all(one.is_opened for one in objects):
+    if not all(frozen.is_opened for frozen in objects):
         return
     for name in objects[1].parts:
-        three = tuple(one.parts.get(name, ABSENT) for one in objects)
-        if not all(same(one, three[0], of_one_model=False) for one in three[1:]):
+        three = tuple(frozen.parts.get(name, ABSENT) for frozen in objects)
+        if not all(same(frozen, three[0], of_one_model=False) for frozen in three[1:]):
             inner = [(f"{name}.{path}", parts) for path, parts in _apart(three)]
             yield from inner or [(name, three)]

@@ -30,7 +30,7 @@ def core_of(model: nn.Module) -> nn.Module:
 def attributes(value: object) -> dict[str, Any]:
     """List what an object has: in its `__dict__`, and of a class of the user's in `__slots__`."""
     slots = (vars(kind).get("__slots__", ()) for kind in type(value).__mro__ if is_users_class(kind))
-    names = [name for one in slots for name in ((one,) if isinstance(one, str) else one)]
+    names = [name for slot in slots for name in ((slot,) if isinstance(slot, str) else slot)]
     held = {name: getattr(value, name) for name in names if name != "__dict__" and hasattr(value, name)}
     return held | getattr(value, "__dict__", {})
 
@@ -80,16 +80,16 @@ def _parts(whole: Part) -> list[Part]:
         return []
     if isinstance(value, dict):
         return [
-            Part(f"{path}{{{text_of(key)}}}", one, holders, key)
-            for key, one in list(value.items())[:_MOST_PARTS]
+            Part(f"{path}{{{text_of(key)}}}", item, holders, key)
+            for key, item in list(value.items())[:_MOST_PARTS]
         ]
     if isinstance(value, (list, tuple, set, deque)):
-        return [Part(f"{path}[{at}]", one, holders) for at, one in enumerate(tuple(value)[:_MOST_PARTS])]
+        return [Part(f"{path}[{at}]", item, holders) for at, item in enumerate(tuple(value)[:_MOST_PARTS])]
     holders = (*holders, value)
     if held := held_by(value):
-        return [Part(f"{path}[{at}]", one, holders) for at, one in enumerate(held)]
+        return [Part(f"{path}[{at}]", item, holders) for at, item in enumerate(held)]
     if is_of_users(value) or isinstance(value, (Distribution, Transform)):  # the rest is PyTorch's affair
-        return [Part(f"{path}.{name}", one, holders) for name, one in attributes(value).items()]
+        return [Part(f"{path}.{name}", item, holders) for name, item in attributes(value).items()]
     return []
 
 
@@ -146,7 +146,7 @@ def values_around(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 def held_by(value: object) -> list[object]:
     """List what a function, a bound method, a partial function or one with a cache holds."""
     if isinstance(value, types.FunctionType):
-        around = (one for _, one in values_around(value))
+        around = (item for _, item in values_around(value))
         return [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *around]
     if isinstance(value, types.MethodType):
         return [value.__self__]

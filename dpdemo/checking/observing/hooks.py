@@ -101,15 +101,15 @@ def changed(reaches: Reaches) -> tuple[Kept, ...]:
 def _reached(hook: object) -> Iterator[tuple[str, object]]:
     """List what a hook can write to, with the name that it has there."""
     while isinstance(hook, functools.partial):
-        yield from ((f"[{at}]", one) for at, one in enumerate((*hook.args, *hook.keywords.values())))
+        yield from ((f"[{at}]", item) for at, item in enumerate((*hook.args, *hook.keywords.values())))
         hook = hook.func
     owner = getattr(hook, "__self__", None)
     function: Any = getattr(hook, "__func__", hook)
     if not isinstance(function, types.FunctionType):  # an object that is called
         owner, function = function, vars(type(function)).get("__call__")
     yield from _opened("", owner)
-    for one in functions_from(function):
-        for name, value in values_named_by(one):
+    for inner in functions_from(function):
+        for name, value in values_named_by(inner):
             yield from _opened(name, value)
 
 
@@ -118,7 +118,7 @@ def _opened(path: str, value: object) -> Iterator[tuple[str, object]]:
     if not isinstance(value, nn.Module):
         yield path, value
         return
-    yield from ((f"{path}.{name}", one) for name, one in vars(value).items() if not name.startswith("_"))
+    yield from ((f"{path}.{name}", item) for name, item in vars(value).items() if not name.startswith("_"))
 
 
 def values_named_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -145,8 +145,8 @@ def functions_of(model: nn.Module) -> Iterator[types.FunctionType]:
     classes = {cls for module in model.modules() for cls in type(module).__mro__ if is_users_class(cls)}
     seen: set[int] = set()
     for value in (value for cls in classes for value in vars(cls).values()):
-        for one in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
-            inner = inspect.unwrap(one) if callable(one) else one
+        for callee in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
+            inner = inspect.unwrap(callee) if callable(callee) else callee
             yield from _functions(inner, seen, _MOST_FUNCTIONS, users_only=True)
 
 
@@ -159,5 +159,5 @@ def _functions(
     if users_only and not is_users(function.__code__.co_filename):
         return
     yield function
-    for _, one in values_named_by(function):
-        yield from _functions(one, seen, most, users_only=users_only)
+    for _, value in values_named_by(function):
+        yield from _functions(value, seen, most, users_only=users_only)

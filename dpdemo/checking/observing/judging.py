@@ -76,7 +76,7 @@ class Judge:
 
     @property
     def _norms_batches(self) -> bool:
-        return any(isinstance(one, _BatchNorm) for one in self.single.model.modules())
+        return any(isinstance(module, _BatchNorm) for module in self.single.model.modules())
 
     def _rehearse_gather(self, draft: Draft) -> None:
         """Find out what gather would have said, had the replicas not failed: with their chunks' results."""

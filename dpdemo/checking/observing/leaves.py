@@ -28,9 +28,9 @@ def argument_names(forward: Callable[..., object], num_positional: int) -> list[
     if isinstance(forward, MethodType) and type(forward.__func__) is FunctionType:
         names = _methods.get(forward.__func__)
         if names is None:
-            names = _methods[forward.__func__] = [one.name for one in positional(forward)]
+            names = _methods[forward.__func__] = [parameter.name for parameter in positional(forward)]
     else:
-        names = [one.name for one in positional(forward)]
+        names = [parameter.name for parameter in positional(forward)]
     return [names[i] if i < len(names) else f"argument {i + 1}" for i in range(num_positional)]
 
 
@@ -40,7 +40,11 @@ def positional(forward: Callable[..., object]) -> list[inspect.Parameter]:
         known = list(inspect.signature(forward).parameters.values())
     except (TypeError, ValueError):
         return []
-    return [one for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    return [
+        parameter
+        for parameter in known
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
 
 
 def named(forward: Callable[..., object], args: Any, kwargs: Any) -> list[tuple[str, object]]:

@@ -63,4 +63,4 @@ def kept_by_hooks(runner: Runner, mode: str, given: Arguments) -> tuple[Kept, ..
     (kept, alone), (_, split) = seen
     each = len(runner.device_ids)
     by_gpu = {key for key, number in alone.items() if number is not None and split.get(key) == each * number}
-    return tuple(one for one in kept if (one.path, one.function) not in by_gpu)
+    return tuple(write for write in kept if (write.path, write.function) not in by_gpu)

@@ -71,7 +71,7 @@ def traced(model: nn.Module) -> Iterator[list[_Step]]:
 
 def _versions(value: object) -> dict[int, int]:
     """Note by its identity how often each tensor has been changed in place."""
-    return {id(one): one._version for one in tensors_in(value) if not one.is_inference()}
+    return {id(tensor): tensor._version for tensor in tensors_in(value) if not tensor.is_inference()}
 
 
 def _is_as_noted(value: object, versions: dict[int, int]) -> bool:

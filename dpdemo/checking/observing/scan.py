@@ -44,7 +44,10 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         device_ids=tuple(model.device_ids) if isinstance(model, nn.DataParallel) else (),
         strays=_strays(model, first),
         is_installed=forward is not None and is_installed(forward.file),
-        is_spread=len({one.device for one in core.parameters() if one.device.type == "cuda"}) > 1,
+        is_spread=len(
+            {parameter.device for parameter in core.parameters() if parameter.device.type == "cuda"}
+        )
+        > 1,
         pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
         shortened=tuple(
             (path, _made_at(core, path))
@@ -67,7 +70,9 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
         ),
         parameters=tuple(name for name, _ in core.named_parameters()),
-        required=tuple(one.name for one in positional(core.forward) if one.default is one.empty),
+        required=tuple(
+            parameter.name for parameter in positional(core.forward) if parameter.default is parameter.empty
+        ),
         together=tuple(tuple(paths) for _, paths in changeable_parts(core) if len(paths) > 1),
         meetings=tuple(_meetings(core)),
     )
@@ -89,12 +94,14 @@ def _channels_last(core: nn.Module) -> str:
     """Name the first parameter that `.to(memory_format=...)` has turned to channels last."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     of_pictures = (
-        (name, one) for name, one in core.named_parameters() if not is_lazy(one) and one.dim() in formats
+        (name, parameter)
+        for name, parameter in core.named_parameters()
+        if not is_lazy(parameter) and parameter.dim() in formats
     )
     turned = (
         name
-        for name, one in of_pictures
-        if not one.is_contiguous() and one.is_contiguous(memory_format=formats[one.dim()])
+        for name, parameter in of_pictures
+        if not parameter.is_contiguous() and parameter.is_contiguous(memory_format=formats[parameter.dim()])
     )
     return next(turned, "")
 
@@ -106,9 +113,9 @@ def _made_at(core: nn.Module, path: str) -> Place | None:
 
 def _frozen_wrappers(model: nn.Module) -> Iterator[str]:
     """List the wrappers in a model that is trained, though they are not."""
-    if any(one.requires_grad for one in model.parameters()):
+    if any(parameter.requires_grad for parameter in model.parameters()):
         for path, module in model.named_modules():
-            trained = [one.requires_grad for one in module.parameters()]
+            trained = [parameter.requires_grad for parameter in module.parameters()]
             if isinstance(module, nn.DataParallel) and trained and not any(trained):
                 yield path
 
@@ -168,7 +175,7 @@ def _named_modules(core: nn.Module, model: _Around) -> Iterator[Held]:
 
 def _device_of(module: nn.Module) -> str:
     """Name the device of a module's first weight; "" where it has none."""
-    return next((str(one.device) for one in module.parameters()), "")
+    return next((str(parameter.device) for parameter in module.parameters()), "")
 
 
 def _is_of_modules(value: object) -> bool:
@@ -242,25 +249,28 @@ def _way(part: Part) -> dict[str, Any]:
         return {"holder": f"the bound method {first.__name__}"}
     if held_by(first):
         return {"holder": "a lambda" if getattr(first, "__name__", "") == "<lambda>" else "a function"}
-    last = next(one for one in reversed(part.holders) if not held_by(one))
+    last = next(holder for holder in reversed(part.holders) if not held_by(holder))
     return {"holder": type(last).__name__, "within": re.findall(r"\.(\w+)", part.path)[-1]}
 
 
 def _strays(model: nn.Module, first: torch.device | None) -> tuple[tuple[str, str], ...]:
     """List what is not on the first GPU of its wrapper; where there is none, of what splits the batch."""
     wrappers = [
-        (path, one)
-        for path, one in model.named_modules()
-        if isinstance(one, nn.DataParallel) and one.device_ids
+        (path, module)
+        for path, module in model.named_modules()
+        if isinstance(module, nn.DataParallel) and module.device_ids
     ]
     parts = [
-        (f"{path}.module." if path else "", one.module, one.src_device_obj) for path, one in wrappers
+        (f"{path}.module." if path else "", wrapper.module, wrapper.src_device_obj)
+        for path, wrapper in wrappers
     ] or ([] if first is None else [("", model, first)])
     found: list[tuple[str, str]] = []
     for prefix, part, wanted in parts:
         tensors = [*part.named_parameters(), *part.named_buffers()]
         if any(tensor.device.type != "cpu" for _, tensor in tensors):  # else a script will move it as a whole
-            found += [(prefix + name, str(one.device)) for name, one in tensors if one.device != wanted]
+            found += [
+                (prefix + name, str(tensor.device)) for name, tensor in tensors if tensor.device != wanted
+            ]
     return tuple(found)
 
 
@@ -279,7 +289,7 @@ def _words_of(kind: type) -> Iterator[set[object]]:
         for cls in kind.__mro__:
             code = getattr(vars(cls).get(name), "__code__", None)
             if isinstance(code, types.CodeType) and is_users(code.co_filename):
-                keywords = (word for one in code.co_consts if isinstance(one, tuple) for word in one)
+                keywords = (word for const in code.co_consts if isinstance(const, tuple) for word in const)
                 words = {*code.co_names, *keywords}
                 yield words
                 if "super" not in words:

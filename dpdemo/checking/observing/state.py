@@ -82,11 +82,11 @@ def changeable_parts(model: nn.Module) -> list[tuple[object, list[str]]]:
     return list(found.values())
 
 
-def same_at(path: str, one: Snapshot, other: Snapshot) -> bool:
+def same_at(path: str, first: Snapshot, other: Snapshot) -> bool:
     """Return whether a piece of state is the same in two snapshots of one model."""
-    if path not in one or path not in other:
-        return path not in one and path not in other
-    return same(one[path].value, other[path].value, of_one_model=True)
+    if path not in first or path not in other:
+        return path not in first and path not in other
+    return same(first[path].value, other[path].value, of_one_model=True)
 
 
 def is_contested(
@@ -118,8 +118,8 @@ def _differs_by_more(was: Frozen, alone: Frozen, shared: Frozen, times: int) -> 
     if not (was.is_opened and alone.is_opened and shared.is_opened):
         return True
     return alone.parts.keys() != shared.parts.keys() or any(
-        _differs_by_more(was.parts.get(name, ABSENT), one, shared.parts[name], times)
-        for name, one in alone.parts.items()
+        _differs_by_more(was.parts.get(name, ABSENT), part, shared.parts[name], times)
+        for name, part in alone.parts.items()
     )
 
 
@@ -136,7 +136,9 @@ def changes(
         was_parallel = before_parallel.get(path, absent)
         single_changed = not same(was.value, alone.value, of_one_model=True)
         parallel_changed = not same(was_parallel.value, split.value, of_one_model=True)
-        is_inside_new = any(one.kind == "module" and path.startswith(f"{one.path}.") for one in found)
+        is_inside_new = any(
+            change.kind == "module" and path.startswith(f"{change.path}.") for change in found
+        )
         if (single_changed or parallel_changed) and not is_inside_new:
             values = values_apart(was.value, alone.value, split.value)
             name = path.rpartition(".")[2] if known[-1].kind != "gradient" else path.split(".")[-2]
@@ -159,7 +161,7 @@ def _ends_alike(was: Held, alone: Held, split: Held) -> bool:
     if not same(alone.value, split.value, of_one_model=False):
         return False
     values = was.value.value, alone.value.value, split.value.value
-    is_buffer = was.kind == "buffer" and all(isinstance(one, torch.Tensor) for one in values)
+    is_buffer = was.kind == "buffer" and all(isinstance(value, torch.Tensor) for value in values)
     return not is_buffer or same_update(*values)
 
 
@@ -174,7 +176,7 @@ _REGISTERED: tuple[Kind, ...] = ("module", "parameter")
 
 def _kind_of_all(known: list[Held]) -> Kind:
     """Say what kind of state it is: where a module or a parameter takes the place of None, it is one."""
-    kinds = {one.kind for one in known}
+    kinds = {snapshot.kind for snapshot in known}
     return next((kind for kind in _REGISTERED if kind in kinds), known[-1].kind)
 
 

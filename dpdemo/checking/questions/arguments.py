@@ -32,7 +32,7 @@ def must_stay_whole(evidence: Evidence) -> set[str]:
 
 def batch_of(call: Call) -> str:
     """Name the first tensor that has the rows of the batch."""
-    return next((one.path for one in call.tensor_arguments if one.size(0) == call.rows), "")
+    return next((argument.path for argument in call.tensor_arguments if argument.size(0) == call.rows), "")
 
 
 def packed_arguments(probe: Probe, call: Call) -> tuple[list[str], list[str]]:
@@ -137,7 +137,10 @@ def reaches_all(path: str, call: Call) -> bool:
 def is_hidden_state(leaf: Leaf, call: Call) -> bool:
     """Return whether a tensor looks like an RNN's state, with the batch on dimension 1."""
     shape = leaf.shape or ()
-    batches = {call.rows, *(one.size(0) for one in call.tensor_arguments[:1])}  # states may outnumber it
+    batches = {
+        call.rows,
+        *(argument.size(0) for argument in call.tensor_arguments[:1]),
+    }  # states may outnumber it
     return len(shape) == 3 and shape[1] in batches and shape[1] != shape[0]
 
 

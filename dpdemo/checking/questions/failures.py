@@ -70,7 +70,9 @@ def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:
         return False
     # a package that the line calls may have asked, and knows what to do
     asked = [
-        one.place for one in questions_for_parameters(call) if one.place and BY_NAME.search(one.place.code)
+        parameter.place
+        for parameter in questions_for_parameters(call)
+        if parameter.place and BY_NAME.search(parameter.place.code)
     ]
     is_name = error.type == "KeyError" and re.search(_NAME_OF_ONE, error.message)
     if asked and (re.search(r"empty|got 0\)", error.message) or is_name):

@@ -70,7 +70,7 @@ def per_sample(probe: Probe, call: Call) -> str | None:
         return None
     mine = [counts_of(replica.output or ()) for replica in call.replicas]
     for path, number in counts_of(probe.single.output).items():
-        if number == call.rows and [one.get(path) for one in mine] == list(split.sizes()):
+        if number == call.rows and [counts.get(path) for counts in mine] == list(split.sizes()):
             return path
     return None
 

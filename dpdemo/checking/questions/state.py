@@ -39,11 +39,11 @@ def synchronised(evidence: Evidence, probe: Probe) -> list[Norm]:
     """List the norms that clamp by eps, and whose replicas were seen to take their statistics together."""
     if probe.mode != "train" or probe.call is None or len(probe.call.replicas) < 2:
         return []
-    statistics = [one for one in probe.changes if one.name in STATISTICS]
-    followed = {one.path.rpartition(".")[0] for one in statistics if one.parallel_changed}
-    apart = {one.path.rpartition(".")[0] for one in statistics if not one.same}
-    own = [norm for norm in evidence.scan.norms if norm.is_own and norm.clamps]
-    return [norm for norm in own if norm.path in followed and norm.path not in apart]
+    statistics = [change for change in probe.changes if change.name in STATISTICS]
+    followed = {statistic.path.rpartition(".")[0] for statistic in statistics if statistic.parallel_changed}
+    apart = {statistic.path.rpartition(".")[0] for statistic in statistics if not statistic.same}
+    clamping = [norm for norm in evidence.scan.norms if norm.is_own and norm.clamps]
+    return [norm for norm in clamping if norm.path in followed and norm.path not in apart]
 
 
 def gets_other_data(change: StateChange) -> bool:

@@ -31,7 +31,7 @@ def as_arguments(args: object) -> object:
 def draft_of_call(wrapper: Any, /, *args: Any, **kwargs: object) -> Draft:
     """Begin a call of a wrapper."""
     num_gpus = len(getattr(wrapper, "device_ids", ()))
-    if any(is_in_chunks(one, num_gpus) for one in (*args, *kwargs.values())):
+    if any(is_in_chunks(arg, num_gpus) for arg in (*args, *kwargs.values())):
         return Draft(wrapper, (), {}, callers_state=threads_state(), gap=_IN_CHUNKS)
     return Draft(wrapper, args, kwargs, callers_state=threads_state())
 
@@ -110,11 +110,13 @@ class Cuts:
         of_each = [[self._chunks.get(leaf) for leaf in tensors_in(pair)] for pair in delivered]
         if not of_each or not of_each[0]:
             return None
-        if any(one is None or one.number != index for index, each in enumerate(of_each) for one in each):
+        if any(
+            chunk is None or chunk.number != index for index, each in enumerate(of_each) for chunk in each
+        ):
             return None
-        sources, dims = [one.source for one in of_each[0]], {one.dim for one in of_each[0]}
+        sources, dims = [chunk.source for chunk in of_each[0]], {chunk.dim for chunk in of_each[0]}
         if len(dims) > 1 or any(
-            [id(one.source) for one in each] != list(map(id, sources)) for each in of_each
+            [id(chunk.source) for chunk in each] != list(map(id, sources)) for each in of_each
         ):
             return None
         dim, left = dims.pop(), iter(sources)
@@ -140,7 +142,7 @@ def call_by_hand(
 
     Of functions there is none: PyTorch only calls them, and they are no replicas of a module.
     """
-    if not modules or not all(isinstance(one, nn.Module) for one in modules):
+    if not modules or not all(isinstance(module, nn.Module) for module in modules):
         return None
     gap = ""
     known = made.replicated

@@ -107,7 +107,7 @@ class Draft:
             argument_structures=tuple(
                 (name, structure(value)) for name, value in named(forward, self.args, self.kwargs)
             ),
-            pictures=max((pictures_in(one) for one in (*self.args, *self.kwargs.values())), default=0),
+            pictures=max((pictures_in(arg) for arg in (*self.args, *self.kwargs.values())), default=0),
             shares=_shares(self.wrapper),
             planned=self.planned,
         )

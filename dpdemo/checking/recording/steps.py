@@ -189,7 +189,7 @@ class CallRecorder:
         replicas = proceed(network, devices, *args, **kwargs)
         if draft is None and not self._is_anothers():
             self._local.made.replicated = self._safely(
-                lambda: (network, [index_of(one) for one in devices], replicas)
+                lambda: (network, [index_of(device) for device in devices], replicas)
             )
         return replicas
 

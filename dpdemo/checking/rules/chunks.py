@@ -59,7 +59,7 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
         if probe.call is None or probe.split is None or error.replica is None:
             continue
         sizes = sizes_text(list(probe.split.sizes()))
-        largest = max(one.batch_size for one in evidence.probes)
+        largest = max(probe.batch_size for probe in evidence.probes)
         bad = [size for size in range(2, largest) if probe.call.split(size).smallest == 1]
         what = (
             f"a batch of {probe.batch_size} is cut into {sizes}, and {_layer(error)} cannot train on one "
@@ -97,7 +97,7 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
             continue  # DP207: those are the rows of one sample
         wanted = call.shares.count(0)  # a GPU of weight 0 idles on purpose
         if probe.is_real and split is not None and split.num_idle > wanted:
-            size = max((one for one in _full_batches(evidence) if one > split.batch_size), default=0)
+            size = max((batch for batch in _full_batches(evidence) if batch > split.batch_size), default=0)
             is_last = size > 0
             full = size or _full(split.batch_size, call)
             what = (

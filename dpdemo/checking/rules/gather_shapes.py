@@ -95,7 +95,11 @@ def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str,
 
 def _follows(path: str, dim: int, evidence: Evidence) -> bool:
     """Return whether a size of the result is that of the batch for any batch: then it is of pairs."""
-    known = [(one.single.shapes.get(path), one.call.rows) for one in evidence.probes if one.call is not None]
+    known = [
+        (probe.single.shapes.get(path), probe.call.rows)
+        for probe in evidence.probes
+        if probe.call is not None
+    ]
     return all(shape[dim : dim + 1] == (rows,) for shape, rows in known if shape is not None)
 
 
@@ -227,7 +231,7 @@ def _growing_lists(probe: Probe, call: Call) -> set[str]:
     alone = counts_of(probe.single.output)
     return {
         path
-        for one in call.replicas
-        for path, n in counts_of(one.output or ()).items()
+        for replica in call.replicas
+        for path, n in counts_of(replica.output or ()).items()
         if alone.get(path) != n
     }

@@ -70,7 +70,7 @@ def _of_the_batch(evidence: Evidence) -> set[str]:
 
 def _reduction(probe: Probe, path: str, evidence: Evidence) -> str:
     """Name what makes one number of the replicas': of counts the sum, of averages the mean."""
-    summed = {one for other in evidence.probes for one in other.comparison.summed}
+    summed = {path for other in evidence.probes for path in other.comparison.summed}
     number = next((leaf for leaf in probe.single.output if leaf.path == path), None)
     is_count = number is not None and "int" in number.dtype
     name = "sum" if path in summed or is_count else "mean"
@@ -123,9 +123,9 @@ def _joinable(leaf: Leaf) -> Advice:
     """Advise what gather can join in the place of a number, or of an object."""
     if leaf.type in {"int", "float", "bool", "complex"}:
         return advise("full", result=leaf.path, value=leaf.text)
-    fields = list(dict.fromkeys(re.split(r"[ .\[]", one, maxsplit=1)[0] for one in leaf.tensors_inside))
+    fields = list(dict.fromkeys(re.split(r"[ .\[]", name, maxsplit=1)[0] for name in leaf.tensors_inside))
     if fields:
-        code = ", ".join(f'"{one}": out.{one}' for one in fields)
+        code = ", ".join(f'"{field}": out.{field}' for field in fields)
         return advise("plain dict", result=leaf.path, is_mapping="", fields=code)
     return advise("without", what=f"the {leaf.type}")
 
@@ -153,7 +153,10 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
         leaves = call.replicas[0].output or ()
         for leaf in leaves:
             if leaf.type == "str":
-                came = next((one.text for one in call.gathered or () if one.path == leaf.path), "")
+                came = next(
+                    (text_leaf.text for text_leaf in call.gathered or () if text_leaf.path == leaf.path),
+                    "",
+                )
                 became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
                 path = _list_of_texts(leaf.path, leaves)
                 what = f"{result_at(path)} is the text {leaf.text[:20]!r}{became}"

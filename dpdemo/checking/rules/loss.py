@@ -37,7 +37,7 @@ def loss_scale(evidence: Evidence) -> Iterator[Found]:
     )
     real = [pair for pair in wrong if pair[0].is_real] or wrong
     for probe, problem in real[:1]:
-        others = [f"batch {one.batch_size}" for one, _ in real if one.batch_size != probe.batch_size]
+        others = [f"batch {other.batch_size}" for other, _ in real if other.batch_size != probe.batch_size]
         more = f" (so at {', '.join(dict.fromkeys(others))})" if others else ""
         advice = _loss_advice(evidence, probe, problem)
         yield Found("loss", problem.what + more, evidence.scan.result, probe, problem.severity, advice)
@@ -139,7 +139,9 @@ def _percent(share: float) -> str:
 def _loss_advice(evidence: Evidence, probe: Probe, problem: _Problem) -> Advice:
     """Advise what a program can make of its losses; or an option of the package that goes backward."""
     path = probe.comparison.loss_path or ""
-    right = [one.batch_size for one in evidence.probes if one.comparison.loss and not _loss_problem(one)]
+    right = [
+        probe.batch_size for probe in evidence.probes if probe.comparison.loss and not _loss_problem(probe)
+    ]
     if problem.is_librarys and probe.batch_size < max(right, default=0):
         size = str(max(right))
         return advise("full batches", size=size, full=size, drop=", drop_last=True")
@@ -191,9 +193,13 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
 
 def _reads_state(probe: Probe) -> bool:
     """Whether the line that first mixes samples names state that forward has changed: DP301 or DP305."""
-    lost = [one for one in probe.changes if not one.harmless and not one.same and one.kind != "gradient"]
+    lost = [
+        change
+        for change in probe.changes
+        if not change.harmless and not change.same and change.kind != "gradient"
+    ]
     code = probe.comparison.mixing.code if probe.comparison.mixing is not None else ""
-    names = {name for one in lost for name in one.path.split(".")}
+    names = {name for change in lost for name in change.path.split(".")}
     return any(re.search(rf"\.{re.escape(name)}\b", code) for name in names)
 
 

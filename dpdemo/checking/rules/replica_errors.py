@@ -39,7 +39,7 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
             continue
         if any(reads_in_vain(error, kept) for kept in evidence.kept):
             continue  # that is DP310
-        if any(looks_up_in_vain(error, one) for one in evidence.scan.of_kind("keyed")):
+        if any(looks_up_in_vain(error, held) for held in evidence.scan.of_kind("keyed")):
             continue  # that is DP304
         if not comes_of_no_parameters(error, probe.call) and not is_known(error):
             rows = str(probe.batch_size)

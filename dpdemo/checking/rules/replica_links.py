@@ -23,16 +23,16 @@ _Suspect = tuple[Held, Place | None, Probe, bool]
 def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
     """List what is held and could have crossed devices, and whether the functions that failed name it."""
     crossings = list(crossed_devices(evidence))
-    for one in held:
-        if one.kind == "named" and not any(names(error, one.name, is_bare=True) for _, error in crossings):
+    for item in held:
+        if item.kind == "named" and not any(names(error, item.name, is_bare=True) for _, error in crossings):
             continue  # functions may name many that forward does not use
         for probe, error in crossings:
-            if names(error, one.name, is_bare=one.kind == "named"):
-                yield one, error.place, probe, True
+            if names(error, item.name, is_bare=item.kind == "named"):
+                yield item, error.place, probe, True
                 break
         else:
             if crossings:
-                yield one, one.place, crossings[0][0], False
+                yield item, item.place, crossings[0][0], False
 
 
 @rule("DP302", "plain-tensor", "error")
@@ -48,40 +48,39 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     Seen by: a two-device error in a replica, and the unregistered tensors of the model.
     References: pytorch/pytorch#2864, htqin/IR-Net#19
     """
-    held = [one for one in evidence.scan.of_kind("tensor") if one.device.startswith("cuda")]
+    held = [item for item in evidence.scan.of_kind("tensor") if item.device.startswith("cuda")]
     by_line: dict[object, list[_Suspect]] = {}
     for suspect in _suspects(evidence, held):
-        one = suspect[0]
-        by_line.setdefault((one.place, one.path.rpartition(".")[0]) if one.place else one.path, []).append(
-            suspect
-        )
+        tensor = suspect[0]
+        line = (tensor.place, tensor.path.rpartition(".")[0]) if tensor.place else tensor.path
+        by_line.setdefault(line, []).append(suspect)
     for suspects in by_line.values():
-        one, place, probe, is_named = next((each for each in suspects if each[-1]), suspects[0])
+        tensor, place, probe, is_named = next((each for each in suspects if each[-1]), suspects[0])
         tensors = [each for each, *_ in suspects]
         subject, what = ",".join(each.path for each in tensors), _told(tensors) + " too" * (not is_named)
-        advice = advise("to its device") if one.holder else advise("buffer", name=one.name)
-        yield Found(subject, what, one.place or place, probe, None if is_named else "warning", advice)
-    for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
+        advice = advise("to its device") if tensor.holder else advise("buffer", name=tensor.name)
+        yield Found(subject, what, tensor.place or place, probe, None if is_named else "warning", advice)
+    for tensor, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
         what = (
-            f"`{one.path}` holds a parameter or buffer of the model, of shape {one.shape}: in every replica "
-            "it is the original's, on GPU 0"
+            f"`{tensor.path}` holds a parameter or buffer of the model, of shape {tensor.shape}: "
+            "in every replica it is the original's, on GPU 0"
         )
-        advice = advise("looked up", name=one.name)
-        yield Found(one.path, what, one.place or place, probe, None if is_named else "warning", advice)
+        advice = advise("looked up", name=tensor.name)
+        yield Found(tensor.path, what, tensor.place or place, probe, None if is_named else "warning", advice)
 
 
 def _told(tensors: Sequence[Held]) -> str:
     """Describe the tensors that one statement sets."""
-    one = tensors[0]
+    held = tensors[0]
     if len(tensors) > 1:
         return (
             f"{listed([other.path for other in tensors])} are tensors, and neither parameters nor buffers: "
             "replicas on other GPUs use those very tensors"
         )
-    within = f", as `{one.within}` of {article(one.holder)}" if one.within else ""
-    by = f"{one.holder} that holds " if one.holder and not one.within else ""
+    within = f", as `{held.within}` of {article(held.holder)}" if held.within else ""
+    by = f"{held.holder} that holds " if held.holder and not held.within else ""
     return (
-        f"`{one.path}` is {by}a tensor of shape {one.shape} on {one.device}{within}, and neither "
+        f"`{held.path}` is {by}a tensor of shape {held.shape} on {held.device}{within}, and neither "
         "parameter nor buffer: replicas on other GPUs use that very tensor"
     )
 
@@ -127,14 +126,14 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#8637, pytorch/pytorch#3174, huggingface/transformers#22326
     """
     yield from _compiled(evidence)
-    for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind(*_TIES)):
-        is_forward = one.name in {"forward", "__call__"}
+    for held, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind(*_TIES)):
+        is_forward = held.name in {"forward", "__call__"}
         severity: Severity | None = None if is_named or is_forward else "warning"
         what = (
-            f"`{one.path}` is {_tie(one, is_forward=is_forward)}: in every replica it is the original's, on "
-            "GPU 0"
+            f"`{held.path}` is {_tie(held, is_forward=is_forward)}: "
+            "in every replica it is the original's, on GPU 0"
         )
-        yield Found(one.path, what, one.place or place, probe, severity, _looked_up(one))
+        yield Found(held.path, what, held.place or place, probe, severity, _looked_up(held))
     yield from _swapped(evidence)
     yield from _keyed(evidence)
     yield from _moved(evidence)
@@ -150,23 +149,23 @@ def _moved(evidence: Evidence) -> Iterator[Found]:
         yield Found(str(event.place), what, event.place, probe, advice=advise("registered"))
 
 
-def _looked_up(one: Held) -> Advice:
+def _looked_up(held: Held) -> Advice:
     """Advise a container that registers modules; a name to look up; or a part that is registered."""
-    if one.kind in {"callable", "outer"}:
-        return advise("function", name=one.name)
-    if one.kind == "named":
+    if held.kind in {"callable", "outer"}:
+        return advise("function", name=held.name)
+    if held.kind == "named":
         return advise("registered")
-    return advise("modules", is_pure="yes" if one.is_pure else "")
+    return advise("modules", is_pure="yes" if held.is_pure else "")
 
 
-def _tie(one: Held, *, is_forward: bool) -> str:
+def _tie(held: Held, *, is_forward: bool) -> str:
     """Write what leads back to the original."""
-    if one.kind in {"callable", "outer"}:
-        return f"{'a forward' if is_forward else one.holder} that holds {one.leads_to}"
-    if one.kind == "named":
-        return f"{article(one.type)} outside of the model"
-    within = f", as `{one.within}` of {article(one.holder)}" if one.within else ""
-    return f"a list or attribute with {article(one.type)}{within}"
+    if held.kind in {"callable", "outer"}:
+        return f"{'a forward' if is_forward else held.holder} that holds {held.leads_to}"
+    if held.kind == "named":
+        return f"{article(held.type)} outside of the model"
+    within = f", as `{held.within}` of {article(held.holder)}" if held.within else ""
+    return f"a list or attribute with {article(held.type)}{within}"
 
 
 def _compiled(evidence: Evidence) -> Iterator[Found]:
@@ -175,11 +174,11 @@ def _compiled(evidence: Evidence) -> Iterator[Found]:
             part = attribute_at(path, "model") if path else "model"
             what = f"`{path or evidence.scan.model}` is compiled: every replica calls the original's code"
             yield Found(path, what, advice=advise("uncompile", part=part, plain=f"{part} = {part}._orig_mod"))
-    for one in evidence.scan.of_kind("compiled"):
-        part = attribute_at(one.path, "model").rpartition(".")[0]
-        what = f"`{one.path}`: a compiled forward is the original's in every replica"
+    for item in evidence.scan.of_kind("compiled"):
+        part = attribute_at(item.path, "model").rpartition(".")[0]
+        what = f"`{item.path}`: a compiled forward is the original's in every replica"
         advice = advise("uncompile", part=part, plain=f"{part}._compiled_call_impl = None")
-        yield Found(one.path, what, advice=advice)
+        yield Found(item.path, what, advice=advice)
 
 
 def _swapped(evidence: Evidence) -> Iterator[Found]:
@@ -188,24 +187,23 @@ def _swapped(evidence: Evidence) -> Iterator[Found]:
         return
     ran = [probe for probe, call in evidence.calls if len(call.replicas) > 1]
     is_wrong = any(map(is_off, ran)) or any(failures(evidence))
-    for one in evidence.scan.of_kind("outer") if ran else ():
-        what = f"`{one.path}` is {_tie(one, is_forward=False)}: all replicas share that module at once"
-        advice = advise("function", name=one.name)
-        yield Found(one.path, what, one.place, ran[0], None if is_wrong else "warning", advice)
+    for item in evidence.scan.of_kind("outer") if ran else ():
+        what = f"`{item.path}` is {_tie(item, is_forward=False)}: all replicas share that module at once"
+        advice = advise("function", name=item.name)
+        yield Found(item.path, what, item.place, ran[0], None if is_wrong else "warning", advice)
 
 
 def _keyed(evidence: Evidence) -> Iterator[Found]:
     """Report dicts and sets keyed by parts of the model, where a replica looks up its own in vain."""
-    for one in evidence.scan.of_kind("keyed"):
-        what = (
-            f"`{one.path}` is keyed by {one.leads_to} of the model: a replica looks up its own copies in vain"
-        )
-        advice = advise("named", name=one.name)
+    for item in evidence.scan.of_kind("keyed"):
+        keys = f"{item.leads_to} of the model"
+        what = f"`{item.path}` is keyed by {keys}: a replica looks up its own copies in vain"
+        advice = advise("named", name=item.name)
         for probe, error in failures(evidence):
-            if looks_up_in_vain(error, one):
-                yield Found(one.path, what, one.place or error.place, probe, advice=advice)
+            if looks_up_in_vain(error, item):
+                yield Found(item.path, what, item.place or error.place, probe, advice=advice)
         for probe in filter(is_off, evidence.probes):
-            yield Found(one.path, what, one.place, probe, advice=advice)
+            yield Found(item.path, what, item.place, probe, advice=advice)
 
 
 @rule("DP310", "hooks", "warning")
@@ -222,7 +220,7 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#42478, antoinebrl/torchextractor#1
     """
     is_wrong = any(is_off(probe) for probe in evidence.probes)  # what the hook keeps is part of the result
-    kept = {(one.path, one.function): one for one in evidence.kept}
+    kept = {(write.path, write.function): write for write in evidence.kept}
     for held in evidence.scan.of_kind("hook"):
         function = held.type.rpartition(".")[2]
         what = (
@@ -254,7 +252,7 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
     """
     stays = False
     for probe in evidence.probes:
-        changed = [one for one in probe.changes if one.kind == "hooks" and one.parallel_changed]
+        changed = [change for change in probe.changes if change.kind == "hooks" and change.parallel_changed]
         if not changed:
             continue
         stays, first, comparison = True, changed[0], probe.comparison

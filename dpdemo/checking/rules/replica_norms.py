@@ -67,7 +67,9 @@ def _group_norm(norm: Norm | None) -> Advice:
     if norm is None:
         return Advice()
     groups = next(
-        one for one in (8, 4, 2, 1) if (norm.channels % one == 0 and norm.channels > one) or one == 1
+        number
+        for number in (8, 4, 2, 1)
+        if (norm.channels % number == 0 and norm.channels > number) or number == 1
     )
     return advise("group norm", type=norm.type, channels=f"{norm.channels}", groups=f"{groups}")
 

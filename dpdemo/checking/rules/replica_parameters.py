@@ -95,9 +95,9 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
         lost = re.search(r"'Tensor' object has no attribute '(\w+)'", error.message)
         if lost is None:
             continue
-        with_it = [one for one in held if lost[1] in one.names] or list(held)
-        for one in with_it[:1]:
+        with_it = [item for item in held if lost[1] in item.names] or list(held)
+        for item in with_it[:1]:
             more = f" (and {len(with_it) - 1} more like it)" if len(with_it) > 1 else ""
-            kind = f"attribute {', '.join(one.names)}" if one.names else f"type {one.type}"
-            what = f"`{one.path}` ({kind}) is a plain tensor in replicas: {error.message}{more}"
-            yield Found(one.path, what, error.place, probe, advice=advise("on self", name=lost[1]))
+            kind = f"attribute {', '.join(item.names)}" if item.names else f"type {item.type}"
+            what = f"`{item.path}` ({kind}) is a plain tensor in replicas: {error.message}{more}"
+            yield Found(item.path, what, error.place, probe, advice=advise("on self", name=lost[1]))

@@ -39,11 +39,17 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     together = {path: paths for paths in evidence.scan.together for path in paths}
     first = {path: paths[0] for path, paths in together.items()}  # of several names of the same
     changed = [
-        (probe, one) for probe, one in changed if first.get(one.path, one.path) not in known - {one.path}
+        (probe, change)
+        for probe, change in changed
+        if first.get(change.path, change.path) not in known - {change.path}
     ]
-    by_line, harmless = by_cause(changed, lambda probe, one: (one.written.place or one.path, str(probe)))
+    by_line, harmless = by_cause(
+        changed, lambda probe, change: (change.written.place or change.path, str(probe))
+    )
     for found in by_line:
-        held = dict.fromkeys(path for _, one in found for path in together.get(one.path, (one.path,)))
+        held = dict.fromkeys(
+            path for _, change in found for path in together.get(change.path, (change.path,))
+        )
         yield _written_by_all(list(held), *found[0])
     yield from note_of_all(
         harmless, "shared by all replicas, each of which writes an entry of its own, or the same"
@@ -52,10 +58,10 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
 
 def _is_met_at(change: StateChange, evidence: Evidence) -> bool:
     """Whether replicas can wait for each other there, and leave no list longer than it was."""
-    before, after = [change.before, *(one for _, one in change.before.parts)], change.single
+    before, after = [change.before, *(part for _, part in change.before.parts)], change.single
     grown = any(
-        one.length is not None and one.length < (other.length or 0) and other.type in _APPENDED
-        for one, other in zip(before, [after, *(part for _, part in after.parts)], strict=False)
+        was.length is not None and was.length < (other.length or 0) and other.type in _APPENDED
+        for was, other in zip(before, [after, *(part for _, part in after.parts)], strict=False)
     )
     return change.path in evidence.scan.meetings and not grown
 
@@ -88,7 +94,7 @@ def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Found]:
     known = {*told, *evidence.scan.meetings}
     for paths in evidence.meanwhile if ran else ():
         if not known.intersection(paths):
-            place = next((one.place for one in evidence.scan.held if one.path in paths), None)
+            place = next((item.place for item in evidence.scan.held if item.path in paths), None)
             what = (
                 f"{_called(paths)} filled and emptied by all replicas at once: one may take what another "
                 "has put there"

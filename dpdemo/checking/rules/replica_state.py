@@ -89,7 +89,7 @@ def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
             return _is_below(change, probe)
         case "parameter":  # that is DP308, or DP313
             return any(map(questions_for_parameters, probe.calls)) or gets_other_data(change)
-    if change.single.text == "True" and any(one.kind == "hooks" for one in probe.changes):
+    if change.single.text == "True" and any(change.kind == "hooks" for change in probe.changes):
         return True  # it says that the hooks are there: that is DP317
     return (change.before.is_absent or change.is_followed) and _is_made_of_parameters(change, probe)
 
@@ -97,11 +97,15 @@ def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
 def _is_made_of_parameters(change: StateChange, probe: Probe) -> bool:
     """Return whether forward changes a parameter of such a module, and makes of it what is new there."""
     changed = {
-        one.path.rpartition(".")[0]
-        for one in probe.changes
-        if one.kind == "parameter" and (gets_other_data(one) or one.parallel_changed)
+        change.path.rpartition(".")[0]
+        for change in probe.changes
+        if change.kind == "parameter" and (gets_other_data(change) or change.parallel_changed)
     }
-    made = {one.path.rpartition(".") for one in probe.changes if one.before.is_absent or one.is_followed}
+    made = {
+        change.path.rpartition(".")
+        for change in probe.changes
+        if change.before.is_absent or change.is_followed
+    }
     names = {name for module, _, name in made if module in changed}
     return change.kind == "attribute" and change.name in names
 
@@ -109,7 +113,7 @@ def _is_made_of_parameters(change: StateChange, probe: Probe) -> bool:
 def _is_below(change: StateChange, probe: Probe) -> bool:
     """Return whether a module around this one changes its mode too, which is then what forward has called."""
     path = change.path.rpartition(".")[0]
-    others = [one.path.rpartition(".")[0] for one in probe.changes if one.kind == "mode"]
+    others = [change.path.rpartition(".")[0] for change in probe.changes if change.kind == "mode"]
     return any(path != other and (not other or path.startswith(f"{other}.")) for other in others)
 
 
@@ -162,8 +166,8 @@ def _of_buffer(change: StateChange, probe: Probe, evidence: Evidence) -> Advice:
 
 def _told_of(alike: Iterable[StateChange]) -> str:
     """Describe what becomes of buffers that one line updates."""
-    changes = sorted(alike, key=lambda one: one.path)
-    change, names = changes[0], listed([one.path for one in changes])
+    changes = sorted(alike, key=lambda change: change.path)
+    change, names = changes[0], listed([change.path for change in changes])
     if not change.parallel_changed:
         what = f"buffer {names} changes" if len(changes) == 1 else f"buffers {names} change"
         it = "it" if len(changes) == 1 else "them"

@@ -62,7 +62,7 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
         if change.parallel_changed or (gets_other_data(change) and not _is_of_a_list(change, probe))
     ]
     shortened = {f"{path}.weight" for path, _ in evidence.scan.shortened}
-    of_tables = [probe for probe, one in changed if one.path in shortened]
+    of_tables = [probe for probe, change in changed if change.path in shortened]
     refused = [] if changed else list(_refused(evidence))
     if of_tables or (shortened and refused):
         yield _shortened(of_tables[0] if of_tables else refused[0].probe, evidence)
@@ -75,7 +75,7 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
             key = change.written.place if is_silent else change.path
             by_line.setdefault((key, str(probe)), []).append((probe, change))
     for found in by_line.values():
-        yield _changed_in_place([one for _, one in found], found[0][0], evidence)
+        yield _changed_in_place([item for _, item in found], found[0][0], evidence)
 
 
 def _is_of_a_list(change: StateChange, probe: Probe) -> bool:
@@ -85,7 +85,7 @@ def _is_of_a_list(change: StateChange, probe: Probe) -> bool:
 
 def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence) -> Found:
     """Report parameters that a line of forward changes; a note where all is as on one GPU."""
-    change, paths = alike[0], [one.path for one in alike]
+    change, paths = alike[0], [item.path for item in alike]
     runs = not any(call.errors for _, call in evidence.calls)
     is_as_alone = change.same and change.parallel_changed and runs and not is_off(probe)
     reaches = (
@@ -118,10 +118,10 @@ def _refused(evidence: Evidence) -> Iterator[Found]:
 def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
     """Tell of embeddings with a `max_norm`."""
     paths = [path for path, _ in evidence.scan.shortened]
-    one = len(paths) == 1
+    is_single = len(paths) == 1
     what = (
-        f"{listed(paths)} {'has' if one else 'have'} a max_norm, by which forward shortens rows of "
-        f"{'its parameter' if one else 'their parameters'} in place: replicas shorten rows of copies"
+        f"{listed(paths)} {'has' if is_single else 'have'} a max_norm, by which forward shortens rows of "
+        f"{'its parameter' if is_single else 'their parameters'} in place: replicas shorten rows of copies"
     )
     place = evidence.scan.shortened[0][1]
     advice = advise("renormalise", name=attribute_at(paths[0]), there=attribute_at(paths[0], "model.module"))

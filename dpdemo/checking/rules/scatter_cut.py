@@ -120,7 +120,7 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
                 break  # what has more chunks is none of the batch's: that is DP205, or DP206
             if runs or is_missing:
                 told = "and runs on its default" if runs else f"({replica.raised})"
-                number = sum(any(leaf.path == path for leaf in one.inputs) for one in call.replicas)
+                number = sum(any(leaf.path == path for leaf in replica.inputs) for replica in call.replicas)
                 what = (
                     f"replica {index} is called without `{path}` {told}: a batch of {call.rows} gives "
                     f"{number} chunks of it for {len(call.replicas)} replicas"
@@ -145,7 +145,7 @@ def _starved(call: Call) -> Iterator[tuple[int, str]]:
 
 def _by_keyword(path: str, call: Call, evidence: Evidence) -> Advice:
     """Advise all arguments by keyword, which makes one list of chunks; or a tensor as long as the batch."""
-    short = [one for one in short_arguments(call) if one.path == path]
+    short = [argument for argument in short_arguments(call) if argument.path == path]
     if short:
         return _kept_whole(short, call, evidence)
     return change_call(call, **{name: name for name, _ in call.argument_structures})
@@ -287,8 +287,10 @@ def _of_a_number(leaf: Leaf, call: Call, evidence: Evidence) -> Advice:
     if top_name(leaf.path) != leaf.path:
         return advise("before the call", code=f"{leaf.path} = {leaf.path}.item()")
     by_keyword = {name: name for name, _ in call.argument_structures}  # beside positions a number is DP203
-    given = (one for _, other in evidence.calls for one in other.arguments if one.path == leaf.path)
-    if not leaf.shape and any(one.type in {"int", "float", "bool"} for one in given):
+    given = (
+        argument for _, other in evidence.calls for argument in other.arguments if argument.path == leaf.path
+    )
+    if not leaf.shape and any(argument.type in {"int", "float", "bool"} for argument in given):
         return change_call(call, **{**by_keyword, leaf.path: f"{leaf.path}.item()"})
     rows = f"{leaf.path}.expand(len({batch_of(call)}))" if not leaf.shape else f"{leaf.path}.unsqueeze(0)"
     return change_call(call, "and forward takes a row for each sample", **{**by_keyword, leaf.path: rows})

@@ -130,10 +130,10 @@ def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
 
 def _opened(leaf: Leaf, call: Call) -> Advice:
     """Advise a dict in the place of an object."""
-    fields = list(dict.fromkeys(re.split(r"[ .\[]", one, maxsplit=1)[0] for one in leaf.tensors_inside))
-    if top_name(leaf.path) != leaf.path or not all(one.isidentifier() for one in fields):
+    fields = list(dict.fromkeys(re.split(r"[ .\[]", name, maxsplit=1)[0] for name in leaf.tensors_inside))
+    if top_name(leaf.path) != leaf.path or not all(field.isidentifier() for field in fields):
         return Advice()
-    code = ", ".join(f'"{one}": {leaf.path}.{one}' for one in fields)
+    code = ", ".join(f'"{field}": {leaf.path}.{field}' for field in fields)
     return change_call(call, "and forward reads a dict", **{leaf.path: f"{{{code}}}"})
 
 
@@ -147,7 +147,7 @@ def _own_containers(call: Call) -> Iterator[tuple[str, str, bool]]:
 def _is_lost(name: str, call: Call) -> bool:
     """Whether something was in an argument, and nothing of it came to any replica."""
     given = [leaf for leaf in call.arguments if leaf.path.startswith((f"{name}[", f"{name}."))]
-    received = [leaf for one in call.replicas for leaf in one.inputs if top_name(leaf.path) == name]
+    received = [leaf for replica in call.replicas for leaf in replica.inputs if top_name(leaf.path) == name]
     return bool(given) and not any(leaf.path != name for leaf in received)
 
 
@@ -155,7 +155,9 @@ def _lost_classes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Foun
     """Report tensors of a class of their own that come to replicas as plain ones, where that does harm."""
     is_harmless = probe.comparison.values_equal is True and call.raised is None
     for leaf in () if is_harmless else call.tensor_arguments:
-        received = {one.type for replica in call.replicas for one in replica.inputs if one.path == leaf.path}
+        received = {
+            taken.type for replica in call.replicas for taken in replica.inputs if taken.path == leaf.path
+        }
         if leaf.type not in {"Tensor", "Parameter"} and received == {"Tensor"}:
             what = f"`{leaf.path}` is {article(leaf.type)}, and comes to replicas as a plain Tensor"
             advice = advise("class", name=leaf.path, type=leaf.type)

@@ -87,7 +87,7 @@ def randomness(evidence: Evidence) -> Iterator[Found]:
     """
     for probe in evidence.probes:
         if probe.comparison.values_equal is False and draws_its_own(probe):
-            event = next(one for call in probe.calls for one in call.events if one.kind == "generator")
+            event = next(event for call in probe.calls for event in call.events if event.kind == "generator")
             what = (
                 "forward draws from a generator of its own: for its chunk each replica may draw what one "
                 "GPU draws for the first rows"

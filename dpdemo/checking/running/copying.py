@@ -133,27 +133,35 @@ _WITHOUT_TENSORS = (bool, int, float, str, type(None))
 
 def _copied_parameters(model: nn.Module) -> dict[int, object]:
     """Copy parameters as `Parameter.__deepcopy__` does, past the virtual GPUs, which are told afterwards."""
-    plain = [one for one in model.parameters() if type(one) is nn.Parameter and not one.is_meta]
-    places = [(one, one.get_device()) for one in plain if one.device.type in {"cpu", "cuda"}]
+    plain = [
+        parameter
+        for parameter in model.parameters()
+        if type(parameter) is nn.Parameter and not parameter.is_meta
+    ]
+    places = [
+        (parameter, parameter.get_device()) for parameter in plain if parameter.device.type in {"cpu", "cuda"}
+    ]
     with torch._C._DisableTorchDispatch():
         twins = {
-            id(one): nn.Parameter(one.detach().clone(memory_format=torch.preserve_format), one.requires_grad)
-            for one, _ in places
+            id(parameter): nn.Parameter(
+                parameter.detach().clone(memory_format=torch.preserve_format), parameter.requires_grad
+            )
+            for parameter, _ in places
         }
-    for one, index in places:
+    for parameter, index in places:
         if index >= 0:
-            stamp(twins[id(one)], the_session(), index)
+            stamp(twins[id(parameter)], the_session(), index)
     return dict(twins)
 
 
 def _is_copied_by_its_state(kind: type[nn.Module]) -> bool:
     """Return whether a class says nothing of its own about copying, but for what its state is."""
-    own = ("__deepcopy__", "__getnewargs_ex__", "__getnewargs__")
+    methods = ("__deepcopy__", "__getnewargs_ex__", "__getnewargs__")
     is_plain = all(
         getattr(kind, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__", "__new__")
     )
     is_known = kind in copyreg.dispatch_table or kind in vars(copy)["_deepcopy_dispatch"]
-    return is_plain and not is_known and not any(hasattr(kind, name) for name in own)
+    return is_plain and not is_known and not any(hasattr(kind, name) for name in methods)
 
 
 def _copy_module(module: Any, memo: dict[int, object]) -> object:

@@ -21,7 +21,7 @@ def as_placed(found: Scan, runner: Runner) -> Scan:
 
 def left_behind(found: Scan, runner: Runner, given: Arguments) -> tuple[str, ...]:
     """List by path what must be on the GPU for a plain call to run; nothing where it does, or never will."""
-    held = tuple(one.path for one in found.held if _is_on_cpu(one))
+    held = tuple(item.path for item in found.held if _is_on_cpu(item))
     if not held or _runs(runner, given):
         return ()
     runner.source.bring_along(held)

@@ -23,20 +23,24 @@ def _knows_its_mode(module: nn.Module) -> bool:
     kind = type(module)
     if kind in _RECURRENT and vars(module)["dropout"] == 0:
         return False
-    own = [base for base in kind.__mro__ if issubclass(base, nn.Module) and base is not nn.Module]
-    if kind.train is not nn.Module.train or "train" in vars(module) or any(_MODE in vars(one) for one in own):
+    bases = [base for base in kind.__mro__ if issubclass(base, nn.Module) and base is not nn.Module]
+    if (
+        kind.train is not nn.Module.train
+        or "train" in vars(module)
+        or any(_MODE in vars(base) for base in bases)
+    ):
         return True
-    parts = [*(part for base in own for part in vars(base).values()), *vars(module).values()]
+    parts = [*(part for base in bases for part in vars(base).values()), *vars(module).values()]
     hooks = [hook for name in HOOKS for hook in getattr(module, name, {}).values()]
     return any(_names_mode(code) for part in (*parts, *hooks) for code in _codes(part))
 
 
 def _codes(part: Any) -> Iterator[CodeType]:
     """List the code of a method, a property or a function, and of the user's functions that it names."""
-    for one in (part, getattr(part, "__func__", None), getattr(part, "fget", None)):
-        yield from (function.__code__ for function in functions_from(one))
+    for callee in (part, getattr(part, "__func__", None), getattr(part, "fget", None)):
+        yield from (function.__code__ for function in functions_from(callee))
 
 
 def _names_mode(code: CodeType) -> bool:
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    inner = (const for const in code.co_consts if isinstance(const, CodeType))
     return _MODE in code.co_names or _MODE in code.co_consts or any(map(_names_mode, inner))

@@ -99,7 +99,7 @@ def probe_all(
             continue
         if batch.size in known:
             alike = (probe if with_gradients else probe.without_gradients(), *seen[1:])
-            seen = [replace(one, mode=batch.mode, is_real=batch.is_real) for one in alike]
+            seen = [replace(call, mode=batch.mode, is_real=batch.is_real) for call in alike]
         elif not knows_modes:
             known[batch.size] = seen
         probes += seen

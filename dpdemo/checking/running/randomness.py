@@ -22,10 +22,16 @@ def seed_all() -> None:
 
 def progress() -> tuple[object, ...]:
     """List how far each generator has come, as values that can be compared."""
-    torchs = [one.get_state() for one in (torch.default_generator, *torch.cuda.default_generators)]
+    torchs = [
+        generator.get_state() for generator in (torch.default_generator, *torch.cuda.default_generators)
+    ]
     numpys = () if _numpy() is None else _numpy().get_state()
-    numbers = [one.tolist() for one in torchs]  # NumPy may be missing
-    return *numbers, random.getstate(), *(getattr(one, "tobytes", lambda one=one: one)() for one in numpys)
+    numbers = [state.tolist() for state in torchs]  # NumPy may be missing
+    return (
+        *numbers,
+        random.getstate(),
+        *(getattr(array, "tobytes", lambda state=array: state)() for array in numpys),
+    )
 
 
 @contextlib.contextmanager

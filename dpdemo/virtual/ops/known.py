@@ -84,12 +84,12 @@ def know(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
         and numbers.untyped_storage().nbytes() == storage.nbytes()
     )
     with torch._C._DisableTorchDispatch():
-        own = numbers.untyped_storage()
+        kept = numbers.untyped_storage()
         if not fits:
-            own = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
+            kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
             view = torch.empty(0, dtype=tensor.dtype, device="cpu")
-            view.set_(own, tensor.storage_offset(), tensor.shape, tensor.stride()).copy_(numbers)
-        storage.__dict__[_SHADOW] = _Shadow(own)
+            view.set_(kept, tensor.storage_offset(), tensor.shape, tensor.stride()).copy_(numbers)
+        storage.__dict__[_SHADOW] = _Shadow(kept)
 
 
 def know_all_equal(tensor: torch.Tensor, value: Any) -> None:

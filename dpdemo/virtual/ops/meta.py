@@ -149,8 +149,8 @@ def _is_large(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def warm_up() -> None:
     """Let PyTorch load its Python kernels now: the call that loads them keeps its operands alive for long."""
-    one = torch.empty(1, 1, device=META)
-    torch.addmm(one, one, one)
+    matrix = torch.empty(1, 1, device=META)
+    torch.addmm(matrix, matrix, matrix)
 
 
 def is_without_numbers() -> bool:

@@ -144,10 +144,10 @@ def check_own_gpu(session: Session, group: Any, index: int | None) -> None:
     """Refuse two ranks on one GPU when NCCL would connect them, at a group's first collective on a GPU."""
     if index is None or (group.group_name, index) in _connected or group.size() == 1:
         return
-    own, store = str(session.visible[index]), torch.distributed.distributed_c10d._world.pg_map[group][1]
+    mine, store = str(session.visible[index]), torch.distributed.distributed_c10d._world.pg_map[group][1]
     number = sum(connected == group.group_name for connected, _ in _connected)
     _connected.add((group.group_name, index))
-    store.set(f"gpu {number} of {group.rank()}", own)
+    store.set(f"gpu {number} of {group.rank()}", mine)
     for rank in range(group.size()):
         if rank == group.rank():
             continue
@@ -158,10 +158,10 @@ def check_own_gpu(session: Session, group: Any, index: int | None) -> None:
             theirs = store.get(key).decode()
         except torch.distributed.DistNetworkError:
             return  # the rank that hosts the store is done with this collective, and has ended
-        if theirs == own:
+        if theirs == mine:
             raise torch.distributed.DistBackendError(
                 "NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)\n"
-                f"Duplicate GPU detected : rank {group.rank()} and rank {rank} both on CUDA device {own}; "
+                f"Duplicate GPU detected : rank {group.rank()} and rank {rank} both on CUDA device {mine}; "
                 "each rank needs torch.cuda.set_device(LOCAL_RANK) before its first collective"
             )
 
