@@ -129,8 +129,8 @@ class Gathering:
 
     def _num_candidates(self) -> int:
         """Count the processes of this program that are ranks, or could have been one before they ended."""
-        own = os.getpid()
-        return max(len(self.logs), forked_by(own) + (own in map(_process, self.logs.values())))
+        pid = os.getpid()
+        return max(len(self.logs), forked_by(pid) + (pid in map(_process, self.logs.values())))
 
     def _end(self, logs: Sequence[RankLog], *, ends_process: bool) -> None:
         """End the ranks of a world."""

@@ -46,9 +46,9 @@ def is_alive(process: int) -> bool:
 
 def is_running() -> bool:
     """Return whether a thread of this process, but for the one that asks, uses a core or wants one."""
-    own = str(threading.get_native_id())
+    this_thread = str(threading.get_native_id())
     try:
-        tasks = [task for task in os.listdir("/proc/self/task") if task != own]  # noqa: PTH208 - names alone
+        tasks = [task for task in os.listdir("/proc/self/task") if task != this_thread]  # noqa: PTH208 - names alone
     except OSError:
         return False  # not Linux: stacks must do
     for task in tasks:

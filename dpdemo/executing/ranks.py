@@ -52,15 +52,15 @@ def _models(log: RankLog) -> tuple[RankModel, ...]:
     made = {fact["model"]: fact for fact in log.facts if fact["kind"] == "model"}
     return tuple(
         RankModel(
-            made[one["model"]]["name"],
-            made[one["model"]]["at"],
-            one["forwards"],
-            one["backwards"],
-            one["steps"],
-            one["shapes"],
-            made[one["model"]]["wrapper"],
+            made[model["model"]]["name"],
+            made[model["model"]]["at"],
+            model["forwards"],
+            model["backwards"],
+            model["steps"],
+            model["shapes"],
+            made[model["model"]]["wrapper"],
         )
-        for one in log.end.get("models", ())
+        for model in log.end.get("models", ())
     )
 
 
@@ -68,8 +68,10 @@ def _samples(log: RankLog) -> tuple[RankSamples, ...]:
     found: dict[str, RankSamples] = {}
     for fact in log.facts:
         if fact["kind"] == "epoch" and fact["is_indexed"]:
-            one = found.get(fact["at"], RankSamples(fact["at"], 0, 0, fact["length"]))
-            found[one.at] = RankSamples(one.at, one.epochs + 1, one.drawn + fact["count"], one.length)
+            samples = found.get(fact["at"], RankSamples(fact["at"], 0, 0, fact["length"]))
+            found[samples.at] = RankSamples(
+                samples.at, samples.epochs + 1, samples.drawn + fact["count"], samples.length
+            )
     return tuple(found.values())
 
 
@@ -81,10 +83,12 @@ def _coverage(logs: Sequence[RankLog]) -> Iterator[Coverage]:
     ]
     for at, fact in first[0].items() if first else ():
         row = [
-            one[at] for one in first if at in one and one[at]["is_complete"] and one[at]["drawn"] is not None
+            epochs[at]
+            for epochs in first
+            if at in epochs and epochs[at]["is_complete"] and epochs[at]["drawn"] is not None
         ]
-        same_data = len({one["dataset"] for one in row}) == 1
+        same_data = len({epoch["dataset"] for epoch in row}) == 1
         if len(row) == len(logs) and same_data and fact["length"]:
-            times = Counter(index for one in row for index in one["drawn"])
+            times = Counter(index for epoch in row for index in epoch["drawn"])
             drawn = times.total()
             yield Coverage(at, fact["length"], drawn, drawn - len(times), fact["length"] - len(times))

@@ -104,9 +104,9 @@ def errors_page():
         lines += ["```text", rule.section("After"), "```", ""]
         lines += [f"`dpdemo check model.py:Net` finds it ([{rule.code}](check.md)).", ""]
     lines += ["## torch.distributed and CUDA", ""]
-    for one in OF_OTHERS:
-        meaning = f"{one.means[0].upper()}{one.means[1:]} What to do: {one.todo}"
-        lines += [f"### `{one.text}`", "", meaning, ""]
+    for error in OF_OTHERS:
+        meaning = f"{error.means[0].upper()}{error.means[1:]} What to do: {error.todo}"
+        lines += [f"### `{error.text}`", "", meaning, ""]
     return "\n".join(lines)
 
 
@@ -114,12 +114,12 @@ def test_the_page_of_errors_is_that_of_the_table():
     assert ERRORS.read_text() == errors_page(), "run python tests/checking/test_docs.py"
 
 
-@pytest.mark.parametrize("one", OF_OTHERS, ids=lambda one: one.text[:50])
-def test_another_error_is_explained_where_its_traceback_is_given(one):
-    assert find_known(one.text) is one
+@pytest.mark.parametrize("error", OF_OTHERS, ids=lambda error: error.text[:50])
+def test_another_error_is_explained_where_its_traceback_is_given(error):
+    assert find_known(error.text) is error
     frames = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    step()\n'
-    text = frames + one.text + "\n"
-    assert diagnose(text).notes[0].endswith(one.means)
+    text = frames + error.text + "\n"
+    assert diagnose(text).notes[0].endswith(error.means)
 
 
 def test_words_of_a_log_without_an_exception_are_repeated_as_they_are():
@@ -141,12 +141,12 @@ def pytorchs_words():
 @pytest.mark.slow
 def test_the_words_are_pytorchs(pytorchs_words):
     """Some four words of each message stand in PyTorch's files as they are."""
-    for one in OF_OTHERS:
-        if any(word in one.text for word in (*FROM_CUDA_BUILDS, *FROM_PYTHON)):
+    for error in OF_OTHERS:
+        if any(word in error.text for word in (*FROM_CUDA_BUILDS, *FROM_PYTHON)):
             continue
-        words = one.text.split()
+        words = error.text.split()
         parts = [" ".join(words[at : at + 4]).encode() for at in range(1, max(2, len(words) - 3))]
-        assert any(part in pytorchs_words for part in parts), one.text
+        assert any(part in pytorchs_words for part in parts), error.text
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ class CollectiveNotes:
         self.total += name not in POINT_TO_POINT
         tensors = [] if name == "barrier" else list(flat_tensors(call.args))
         event: dict[str, Any] = {
-            "shapes": [list(one.shape) for one in tensors[:_MAX_SHAPES]],
+            "shapes": [list(tensor.shape) for tensor in tensors[:_MAX_SHAPES]],
             "dtype": str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
-            "bytes": sum(one.numel() * one.element_size() for one in tensors),
+            "bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
         }
         if name in POINT_TO_POINT:
             any_rank = name == "recv_any_source_"
@@ -85,7 +85,7 @@ def _common(call: Call, tensors: list[Tensor]) -> dict[str, Any]:
     elif call.name in _LISTED:
         values["splits"] = [_by_rank(part, call.group, root) for part in args[:2]]
     elif call.name != "barrier":
-        values["same"] = [_squeezed(one) for one in tensors]
+        values["same"] = [_squeezed(tensor) for tensor in tensors]
     if root is not None:
         values["root"] = dist.get_global_rank(call.group, root)
     if call.reduction is not None:
@@ -98,7 +98,7 @@ def _by_rank(given: Any, group: Any, root: int | None) -> list[int]:
 
     With a root, one tensor is the root's, and no tensor nobody's.
     """
-    sizes = [one.numel() for one in flat_tensors(given)]
+    sizes = [tensor.numel() for tensor in flat_tensors(given)]
     if len(sizes) == group.size() and (root is None or group.rank() == root):
         return sizes
     alone = sizes[0] if sizes else 0

@@ -43,12 +43,12 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
 
     def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> bool:
         """Return whether the launcher prints the traceback."""
-        own = [frame for frame in users_frames(trace) if not is_installed(frame.filename)] or users_frames(
+        users = [frame for frame in users_frames(trace) if not is_installed(frame.filename)] or users_frames(
             trace
         )
         values: dict[str, Any] = {
             "text": first_lines(kind, error),
-            "at": f"{short(own[-1].filename)}:{own[-1].lineno}" if own else NOWHERE,
+            "at": f"{short(users[-1].filename)}:{users[-1].lineno}" if users else NOWHERE,
             "is_lost": is_lost(error),
             "hints": [*hints(error), *(hint for words, hint in _HINTS.items() if words in str(error))],
             "t": time.time(),

@@ -134,12 +134,12 @@ class LoaderNotes:
         """Begin an epoch."""
         self.names.drawn(loader)
         at = vars(loader).get("_dpdemo_at", "?")
-        for one in list(self.running.values()):
-            if one.at == at:
-                self.end(one, is_complete=False)
+        for epoch in list(self.running.values()):
+            if epoch.at == at:
+                self.end(epoch, is_complete=False)
         self.numbers[at] = self.numbers.get(at, 0) + 1
-        vars(iterator)["_dpdemo_epoch"] = one = Epoch(loader, self.numbers[at])
-        self.running[id(one)] = one
+        vars(iterator)["_dpdemo_epoch"] = epoch = Epoch(loader, self.numbers[at])
+        self.running[id(epoch)] = epoch
 
     def trained(self) -> None:
         """Remember that the rows drawn last went into a step."""
@@ -147,25 +147,25 @@ class LoaderNotes:
             self.last.was_trained = True
 
     @never_raises
-    def end(self, one: Epoch, *, is_complete: bool) -> None:
+    def end(self, epoch: Epoch, *, is_complete: bool) -> None:
         """Note an epoch."""
-        self.running.pop(id(one), None)
-        if one.is_written or not (one.count or not one.is_indexed):
+        self.running.pop(id(epoch), None)
+        if epoch.is_written or not (epoch.count or not epoch.is_indexed):
             return
-        one.is_written = True
+        epoch.is_written = True
         self.notes.write(
             "epoch",
-            **{name: getattr(one, name) for name in _NOTED},
-            length=one.length(),
-            drawn=one.drawn if one.number <= _MAX_LISTS and one.count <= _MAX_INDICES else None,
-            is_complete=is_complete or one.is_whole(),
+            **{name: getattr(epoch, name) for name in _NOTED},
+            length=epoch.length(),
+            drawn=epoch.drawn if epoch.number <= _MAX_LISTS and epoch.count <= _MAX_INDICES else None,
+            is_complete=is_complete or epoch.is_whole(),
         )
 
     @never_raises
     def end_all(self) -> None:
         """Note the epochs that are still under way."""
-        for one in list(self.running.values()):
-            self.end(one, is_complete=False)
+        for epoch in list(self.running.values()):
+            self.end(epoch, is_complete=False)
 
 
 def fingerprint(data: Any, depth: int = 2) -> int:

@@ -52,16 +52,22 @@ class LossNotes:
         number, handles = self.passes[at], []
         if number > _ALWAYS and not is_checked(number):
             return []
-        for place, (node, own, divisor) in enumerate(_reductions(loss.grad_fn)):
-            noted = {"number": number, "place": place, "name": node.name(), "count": own * divisor, "at": at}
-            handles.append(node.register_prehook(self._hook(noted, own)))
+        for place, (node, averaged, divisor) in enumerate(_reductions(loss.grad_fn)):
+            noted = {
+                "number": number,
+                "place": place,
+                "name": node.name(),
+                "count": averaged * divisor,
+                "at": at,
+            }
+            handles.append(node.register_prehook(self._hook(noted, averaged)))
         return handles
 
-    def _hook(self, noted: dict[str, Any], own: float) -> Callable[..., None]:
+    def _hook(self, noted: dict[str, Any], averaged: float) -> Callable[..., None]:
         @never_raises
         def note(gradients: tuple[torch.Tensor | None, ...]) -> None:
             if gradients and gradients[0] is not None and gradients[0].numel() == 1:
-                weight = abs(value(gradients[0])) / own
+                weight = abs(value(gradients[0])) / averaged
                 self.notes.write("loss", weight=weight, **noted)
 
         return note

@@ -131,7 +131,7 @@ class ByHand(Model):
 
     def compared(self) -> list[Any]:
         """Return the parameters."""
-        found = [one() for one in self.parameters.values()]
+        found = [parameter() for parameter in self.parameters.values()]
         return [each for each in found if each is not None and each.requires_grad]
 
     def norms(self) -> Iterator[tuple[str, Any]]:

@@ -65,54 +65,54 @@ class TrainingNotes:
     def made(self, module: Any, wrapper: str, groups: list[Any]) -> None:
         """Begin to follow a module."""
         ranks = ranks_of(groups)
-        one = Wrapped(self._named(f"{wrapper} on {ranks}"), ranks, module, wrapper, groups)
-        self.models.append(one)
-        self.by_module[module] = one
-        inner = one.inner()
+        model = Wrapped(self._named(f"{wrapper} on {ranks}"), ranks, module, wrapper, groups)
+        self.models.append(model)
+        self.by_module[module] = model
+        inner = model.inner()
         self.notes.write(
             "model",
-            model=one.name,
+            model=model.name,
             name=type(inner).__name__.removeprefix("FSDP" if wrapper == "fully_shard" else ""),
             wrapper=wrapper,
-            ranks=one.ranks,
+            ranks=model.ranks,
             at=users_line(),
         )
 
     @never_raises
-    def forward(self, one: Model, inputs: Any, result: Any, *, is_training: bool) -> None:
+    def forward(self, model: Model, inputs: Any, result: Any, *, is_training: bool) -> None:
         """Note what a forward call got and gave."""
-        one.forwards += 1
+        model.forwards += 1
         rows = list(tensors_in(inputs))
         shape = " → ".join(str(list(each[0].shape)) for each in (rows, list(tensors_in(result))) if each)
-        if shape in one.shapes or len(one.shapes) < _MAX_SHAPES:
-            one.shapes[shape] = one.shapes.get(shape, 0) + 1
+        if shape in model.shapes or len(model.shapes) < _MAX_SHAPES:
+            model.shapes[shape] = model.shapes.get(shape, 0) + 1
         if not is_training:
             return
-        one.trains += 1
-        one.expect_backward(tensors_in(result))
-        if one.trains <= _MAX_ROWS and rows:
+        model.trains += 1
+        model.expect_backward(tensors_in(result))
+        if model.trains <= _MAX_ROWS and rows:
             total = 0
             for each in rows[:_MAX_TENSORS]:
                 total = checksum(each, total, 1 << 14)
-            self.notes.write("rows", model=one.name, sum=total, number=rows[0].numel(), at=users_line())
-        if is_checked(one.trains):
-            self._note_norms(one, one.trains)
+            self.notes.write("rows", model=model.name, sum=total, number=rows[0].numel(), at=users_line())
+        if is_checked(model.trains):
+            self._note_norms(model, model.trains)
 
-    def _note_norms(self, one: Model, step: int) -> None:
-        stats = one.statistics()
+    def _note_norms(self, model: Model, step: int) -> None:
+        stats = model.statistics()
         if stats:
-            self.notes.write("norms", model=one.name, step=step, stats=stats)
+            self.notes.write("norms", model=model.name, step=step, stats=stats)
 
     @never_raises
-    def compare(self, one: Model, at: str) -> None:
+    def compare(self, model: Model, at: str) -> None:
         """Note a checksum of the parameters."""
-        parameters = one.compared()
+        parameters = model.compared()
         if parameters:
             total = 0
             for parameter in parameters:
                 total = checksum(parameter, total)
-            added = one.added()[:_MAX_NAMES]
-            self.notes.write("parameters", model=one.name, sum=total, steps=one.steps, at=at, added=added)
+            added = model.added()[:_MAX_NAMES]
+            self.notes.write("parameters", model=model.name, sum=total, steps=model.steps, at=at, added=added)
 
     @never_raises
     def collective(self, call: Call) -> None:
@@ -127,25 +127,25 @@ class TrainingNotes:
         if frame is not None and any(part in frame.f_code.co_filename for part in _NO_GRADIENT):
             return
         task, names = torch._C._current_graph_task_id(), {call.group.group_name}
-        found = [one for one in self.models if isinstance(one, Wrapped) and one.groups & names]
+        found = [model for model in self.models if isinstance(model, Wrapped) and model.groups & names]
         if task < 0 or not found:
             self.reduced.add(call.group, list(flat_tensors(call.args[0])))
         if task < 0:
             return
         self.loaders.trained()
-        latest = max((one.reached for one in found if one.reached is not None), default=None)
-        for one in found:
-            if one.module() is not None and one.trains and one.reached in {None, latest}:
-                one.averaged += 1
-                if one.pass_seen != task + 1:
-                    one.pass_seen, one.passes = task + 1, one.passes + 1
+        latest = max((model.reached for model in found if model.reached is not None), default=None)
+        for model in found:
+            if model.module() is not None and model.trains and model.reached in {None, latest}:
+                model.averaged += 1
+                if model.pass_seen != task + 1:
+                    model.pass_seen, model.passes = task + 1, model.passes + 1
 
     def _of(self, optimizer: Any) -> list[Model]:
         given = {id(each) for each in parameters_of(optimizer)}
         return [
-            one
-            for one in self.models
-            if given & one.parameters.keys() and not (isinstance(one, Wrapped) and one.module() is None)
+            model
+            for model in self.models
+            if given & model.parameters.keys() and not (isinstance(model, Wrapped) and model.module() is None)
         ]
 
     @never_raises
@@ -159,9 +159,9 @@ class TrainingNotes:
             return
         ranks = self.reduced.ranks or list(range(dist.get_world_size()))
         at = users_line()
-        one = ByHand(self._named(f"stepped at {at} on {ranks}"), ranks, parameters, self.norms)
-        self.models.append(one)
-        self.compare(one, at)
+        model = ByHand(self._named(f"stepped at {at} on {ranks}"), ranks, parameters, self.norms)
+        self.models.append(model)
+        self.compare(model, at)
 
     @never_raises
     def stepped(self, optimizer: Any) -> None:
@@ -169,63 +169,63 @@ class TrainingNotes:
         if optimizer is not self.outer:
             return
         self.outer = None
-        for one in self._of(optimizer):
-            one.steps += 1
+        for model in self._of(optimizer):
+            model.steps += 1
             self.loaders.trained()
             at = users_line()
-            if isinstance(one, ByHand):
-                if one.steps <= _ALWAYS or is_checked(one.steps):
-                    one.note_reductions(self.reduced)
-                if is_checked(one.steps):
-                    self._note_norms(one, one.steps)
-            elif not one.averaged:
-                one.unsynced += 1
-                if one.unsynced == 1:
-                    unused = one.unused()[:_MAX_NAMES]
-                    self.notes.write("unsynced", model=one.name, at=at, bypass=one.bypass, unused=unused)
-            one.averaged = 0
-            if is_checked(one.steps):
-                self.compare(one, at)
+            if isinstance(model, ByHand):
+                if model.steps <= _ALWAYS or is_checked(model.steps):
+                    model.note_reductions(self.reduced)
+                if is_checked(model.steps):
+                    self._note_norms(model, model.steps)
+            elif not model.averaged:
+                model.unsynced += 1
+                if model.unsynced == 1:
+                    unused = model.unused()[:_MAX_NAMES]
+                    self.notes.write("unsynced", model=model.name, at=at, bypass=model.bypass, unused=unused)
+            model.averaged = 0
+            if is_checked(model.steps):
+                self.compare(model, at)
 
     def backward_passes(self) -> int:
         """Count the backward passes that were averaged."""
-        return sum(one.passes for one in self.models)
+        return sum(model.passes for model in self.models)
 
     def summary(self) -> dict[str, Any]:
         """Return what is known at the end."""
-        for one in self.models:
-            if one.steps:
-                self.compare(one, "the end")
-            if isinstance(one, Wrapped) and one.passes and not one.steps:
-                self.notes.write("unstepped", model=one.name, wrapper=one.wrapper)
-            if isinstance(one, ByHand):
+        for model in self.models:
+            if model.steps:
+                self.compare(model, "the end")
+            if isinstance(model, Wrapped) and model.passes and not model.steps:
+                self.notes.write("unstepped", model=model.name, wrapper=model.wrapper)
+            if isinstance(model, ByHand):
                 self.notes.write(
                     "by hand",
-                    model=one.name,
-                    ranks=one.ranks,
-                    is_idle=one.is_idle,
-                    is_local=one.is_local,
-                    is_alone=one.is_alone(),
-                    **one.counts,
+                    model=model.name,
+                    ranks=model.ranks,
+                    is_idle=model.is_idle,
+                    is_local=model.is_local,
+                    is_alone=model.is_alone(),
+                    **model.counts,
                 )
         return {
             "models": [
                 {
-                    "model": one.name,
-                    "forwards": one.forwards,
-                    "backwards": one.passes,
-                    "steps": one.steps,
-                    "shapes": one.shapes,
+                    "model": model.name,
+                    "forwards": model.forwards,
+                    "backwards": model.passes,
+                    "steps": model.steps,
+                    "shapes": model.shapes,
                 }
-                for one in self.models
-                if isinstance(one, Wrapped)
+                for model in self.models
+                if isinstance(model, Wrapped)
             ],
             "backward": self.backward_passes(),
         }
 
     def unused(self) -> list[str]:
         """Name the parameters of all modules that have no gradient."""
-        return [name for one in self.models for name in one.unused()]
+        return [name for model in self.models for name in model.unused()]
 
     def hints(self, error: BaseException) -> list[str]:
         """Name the parameters that PyTorch's error gives by number, and what to do."""
@@ -241,7 +241,7 @@ class TrainingNotes:
                 parameters, _ = module._build_params_for_reducer()  # type: ignore[no-untyped-call]
                 by_id = {id(each): name for name, each in module.module.named_parameters()}
                 names += [by_id[id(parameters[at])] for at in numbers if at < len(parameters)]
-        added = [name for one in self.models for name in one.added()[:_MAX_NAMES]]
+        added = [name for model in self.models for name in model.added()[:_MAX_NAMES]]
         if added:
             return [f"{', '.join(added)} {ADDED}"]
         named = f"Parameters without a gradient: {', '.join(names)}. " if names else ""
@@ -294,9 +294,9 @@ def _follow_ddp(found: TrainingNotes) -> None:
         if name == "module" and torch.is_grad_enabled():
             caller = sys._getframe(2)  # the first one is that of `around`
             if is_users(caller.f_code.co_filename):
-                one = found.by_module.get(self)
-                if one is not None:
-                    one.bypass = users_line(caller)
+                model = found.by_module.get(self)
+                if model is not None:
+                    model.bypass = users_line(caller)
         return get(self, name)
 
     _note_calls(found, kind)
@@ -307,14 +307,14 @@ def _note_calls(found: TrainingNotes, kind: Any) -> None:
 
     @around(kind, "forward")
     def call(forward: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        one = found.by_module.get(self)
+        model = found.by_module.get(self)
         is_training = torch.is_grad_enabled() and self.training
-        if one is not None and is_training and is_checked(one.trains):
-            found.compare(one, users_line())
+        if model is not None and is_training and is_checked(model.trains):
+            found.compare(model, users_line())
         result = forward(self, *args, **kwargs)
-        one = one or found.by_module.get(self)
-        if one is not None:
-            found.forward(one, (args, kwargs), result, is_training=is_training)
+        model = model or found.by_module.get(self)
+        if model is not None:
+            found.forward(model, (args, kwargs), result, is_training=is_training)
         return result
 
 
@@ -346,8 +346,8 @@ def _follow_fsdp2(found: TrainingNotes, module: Any) -> None:
 
     @around(state, "_post_forward")
     def post_forward(after: Any, self: Any, inner: Any, given: Any, output: Any) -> Any:
-        one = found.by_module.get(inner)
-        if one is not None and id(inner) in inputs:
+        model = found.by_module.get(inner)
+        if model is not None and id(inner) in inputs:
             is_training = torch.is_grad_enabled() and inner.training
-            found.forward(one, inputs.pop(id(inner)), output, is_training=is_training)
+            found.forward(model, inputs.pop(id(inner)), output, is_training=is_training)
         return after(self, inner, given, output)
