@@ -10,7 +10,7 @@ from dpdemo.cli.edge import Edge
 from dpdemo.cli.options import CONFIG_KEYS
 from dpdemo.config.fields import KEYS, Config
 from dpdemo.config.kinds import unknown_key
-from dpdemo.config.load import make_config
+from dpdemo.config.load import expect_strategy, make_config
 from dpdemo.config.targets import is_target
 from dpdemo.config.weights import is_weighted, weights_key
 from dpdemo.config.yamlfile import read_mapping
@@ -63,12 +63,7 @@ def read_settings(
     if given.get("target"):
         edge.names["model"] = "target"
     config = make_config({**(below or {}), **values, **typed}, edge.where)
-    if config.strategy not in strategies:
-        raise UsageError(
-            f"this command does not support the strategy {config.strategy}",
-            key="strategy",
-            hint="leave {strategy=} out",
-        )
+    expect_strategy(config, strategies)
     if is_weighted(config) and "weights" not in given:
         key = weights_key(config)
         raise UsageError(f"this command does not support `{key}`", key=key, hint=f"leave {{{key}=}} out")

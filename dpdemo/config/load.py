@@ -5,7 +5,7 @@ Nothing here needs torch, and ruamel.yaml is imported only when there is a file 
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -13,9 +13,9 @@ from dpdemo.config.checks import check_together
 from dpdemo.config.fields import KEYS, Config, Keys
 from dpdemo.config.kinds import unknown_key
 from dpdemo.config.yamlfile import read_mapping
-from dpdemo.errors import placed
+from dpdemo.errors import UsageError, placed
 
-__all__ = ["Keys", "load_config", "make_config", "resolve", "showing_keys"]
+__all__ = ["Keys", "expect_strategy", "load_config", "make_config", "resolve", "showing_keys"]
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -98,3 +98,19 @@ def resolve(
         values, where = read_mapping(Path(config))
     lines = {key: line for key, line in where.items() if key not in overrides}
     return make_config({**(below or {}), **values, **overrides}, lines)
+
+
+def expect_strategy(config: Config, strategies: Sequence[str] = ("dp",)) -> Config:
+    """Return a config whose strategy is one of these.
+
+    Raises:
+        UsageError: if it is another.
+
+    """
+    if config.strategy not in strategies:
+        raise UsageError(
+            f"the strategy {config.strategy} is not supported here",
+            key="strategy",
+            hint="leave {strategy=} out",
+        )
+    return config

@@ -14,7 +14,7 @@ from torch import nn
 
 from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.config.fields import Config
-from dpdemo.config.load import Keys, resolve, showing_keys
+from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
 from dpdemo.errors import RunError
 from dpdemo.explaining.steps import Listener
 from dpdemo.models.calling import users_model
@@ -50,7 +50,7 @@ def explain(
         RunError: if the model fails; its message holds the replica and the user's own frames.
 
     """
-    checked = resolve(config, overrides)
+    checked = expect_strategy(resolve(config, overrides))
     with opened(checked, virtual=virtual) as devices:
         built = build(checked, place(checked, devices))
         checked = with_own_size(checked, built)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Unpack
 
 from dpdemo.config.fields import Config
-from dpdemo.config.load import Keys, resolve, showing_keys
+from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
 from dpdemo.config.weights import split_of
 from dpdemo.errors import RunError, UsageError
 from dpdemo.memory.hardware import Hardware, Sizes
@@ -67,7 +67,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
             key="gpu_memory",
             hint="name it or the card: {gpu_memory=24GiB}, or {gpu=A100-80GB}",
         )
-    checked = resolve(config, overrides)
+    checked = expect_strategy(resolve(config, overrides))
     if checked.chunks:
         raise UsageError(
             "expected shares of any batch, got the sizes of the chunks of one",

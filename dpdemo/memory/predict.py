@@ -11,7 +11,7 @@ import torch
 
 from dpdemo.collecting import no_collections
 from dpdemo.config.fields import Config
-from dpdemo.config.load import Keys, resolve, showing_keys
+from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
 from dpdemo.config.ranks import num_gpus
 from dpdemo.config.weights import split_of
 from dpdemo.errors import about
@@ -71,7 +71,7 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
         RunError: if the model fails, or needs numbers.
 
     """
-    checked = resolve(config, overrides)
+    checked = expect_strategy(resolve(config, overrides))
     say = progress or (lambda _: None)
     hardware = Hardware(gpu_memory, gpu, reserve)
     batches = batches_of(checked, inputs, input_sizes, numbers=numbers)

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,15 @@ def test_a_wrong_keyword_is_answered_with_the_nearest():
     with pytest.raises(dpdemo.UsageError) as caught:
         dpdemo.simulate(**{"batch-size": 8})
     assert caught.value.hint == "did you mean `batch_size`?"
+
+
+@pytest.mark.parametrize(
+    "ask", [dpdemo.explain, dpdemo.predict_memory, partial(dpdemo.largest_batch, gpu_memory="1GiB")]
+)
+def test_a_function_about_dataparallel_refuses_another_strategy(ask):
+    """It would answer for DataParallel."""
+    with pytest.raises(dpdemo.UsageError, match="the strategy ddp is not supported here"):
+        ask(gpus=2, strategy="ddp")
 
 
 if __name__ == "__main__":
