@@ -160,7 +160,7 @@ ANSWERED = [
     ("simulate 2 --batch-size 3 --set batch-size=3", "expected `batch_size` once, got it twice"),
     ("simulate 2 --seed 7", "did you mean `--set seed=`?"),
     ("simulate 2 --fail-on token-balance<1", "expected `--lengths` beside `token-balance`, got none"),
-    ("explain --set strategy=ddp", "the strategy ddp is not supported here - at option `--set strategy` hint: leave"),
+    ("explain --set strategy=ddp", "ddp is not supported here - at option `--set strategy` hint: leave"),
     ("page --gpus 2 --set weights=1,2", "does not support `weights` - at option `--set weights`"),
 ]  # fmt: skip
 
