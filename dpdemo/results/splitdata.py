@@ -4,18 +4,19 @@ Identical batches are one `BatchGroup`, so that an epoch of any length is two or
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpdemo.config.fields import Config
-from dpdemo.results.batches import BatchGroup, Totals, Trace, crossed
+from dpdemo.results.batches import BatchGroup, Stop, Totals, Trace, crossed
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import Distribution
 from dpdemo.results.formats import Row
 from dpdemo.results.report import Report, rounded
 
 if TYPE_CHECKING:
+    from dpdemo.arithmetic.sampler import Visit
     from dpdemo.results.tokens import Tokens
 
 
@@ -140,3 +141,31 @@ class SplitData(Report):
 _COLUMNS = (
     "first", "count", "batch_size", "view", "replica", "device", "rows", "input_device", "input", "output",
 )  # fmt: skip
+
+
+def trace_batches(report: SplitData, sample: int, position: int) -> Trace:
+    """Trace a sample of DataParallel at `position` of the epoch's order.
+
+    DataParallel chunks a batch in order and gathers in order (`torch/nn/parallel/scatter_gather.py`), so a
+    sample's row of the output is its row of the batch.
+    """
+    number, row = divmod(position, report.config.batch_size)
+    group = next((group for group in report.batches if group.first <= number + 1 <= group.last()), None)
+    if group is None:
+        return Trace(sample, ())
+    rest = row
+    for replica in group.in_model:
+        if rest < replica.rows:
+            out = group.outside.device
+            return Trace(sample, (Stop(number + 1, replica.replica, replica.device, rest, row, out),))
+        rest -= replica.rows
+    raise AssertionError(f"row {row} is in no chunk of {group}")
+
+
+def trace_visits(report: SplitData, sample: int, visits: Iterable["Visit"]) -> Trace:
+    """Trace a sample of DDP by the times that ranks draw it: each rank keeps its own outputs."""
+    stops = []
+    for visit in sorted(visits, key=lambda visit: (visit.batch, visit.rank, visit.row)):
+        device = report.devices[visit.rank]
+        stops.append(Stop(visit.batch, visit.rank, device, visit.row, visit.row, device))
+    return Trace(sample, tuple(stops))

@@ -11,7 +11,7 @@ from dpdemo.config.weights import expect_one_each, weights_of
 from dpdemo.models.modules import Placement, build
 from dpdemo.results.devices import Devices
 from dpdemo.results.split import SplitReport
-from dpdemo.results.tracing import trace_batches
+from dpdemo.results.splitdata import trace_batches
 from dpdemo.running.devices import opened
 from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch, with_own_size
 from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted

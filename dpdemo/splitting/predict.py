@@ -17,7 +17,7 @@ from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import Distribution
 from dpdemo.results.split import SplitReport
-from dpdemo.results.tracing import trace_batches, trace_visits
+from dpdemo.results.splitdata import trace_batches, trace_visits
 from dpdemo.splitting.shapes import outside_of, predicted_devices, replicas_of
 
 if TYPE_CHECKING:

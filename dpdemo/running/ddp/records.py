@@ -12,7 +12,7 @@ from dpdemo.results.batches import BatchGroup, Replica
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import Distribution, Indices, RankPlace
 from dpdemo.results.split import SplitReport
-from dpdemo.results.tracing import trace_visits
+from dpdemo.results.splitdata import trace_visits
 
 
 @dataclass(frozen=True)
