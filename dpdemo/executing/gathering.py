@@ -25,7 +25,7 @@ from dpdemo.executing.processes import forked_by, has_reader, is_alive, may_beco
 from dpdemo.executing.ranks import summary
 from dpdemo.running.ranklog import RankLog
 from dpdemo.running.ranks import FOLDER, NOTES
-from dpdemo.running.rankwatch import failure, mismatch, never_joined, stuck
+from dpdemo.running.rankwatch import NONE_LEFT, NOT_STARTED, failure, mismatch, never_joined, stuck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +38,8 @@ OnStuck = Callable[[tuple[str, ...]], None]
 _POLL_S = 0.1
 _JOINING = "joining"
 """Name of the world of ranks that wait for one that never joins."""
+_START_S = 3.0
+"""Time for a launcher to start its processes, one after another."""
 _PATIENCE_S = 5.0
 """Time to wait for the last notes of ranks after the program has ended."""
 
@@ -49,7 +51,8 @@ class Gathering:
         self.folder, self.is_reporter, self.is_one_of_ranks = folder, is_reporter, is_one_of_ranks
         self.logs: dict[Path, RankLog] = {}
         self.problems: dict[str, tuple[str, ...]] = {}
-        self.is_over = self.is_closing = False
+        self.is_over = self.is_closing = self.has_noted = False
+        self.missing_since: float | None = None
 
     def read(self) -> None:
         """Read what all processes have noted since the last time."""
@@ -122,10 +125,24 @@ class Gathering:
         waiting = [log for log in self.logs.values() if log.joining and log.waiting and log.code is None]
         size = max((log.joining[1] for log in waiting if log.joining), default=0)
         # of fewer processes than ranks, the other ranks are started elsewhere
-        if waiting and not self.is_one_of_ranks and self._num_candidates() >= size:
+        is_elsewhere = bool(waiting) and self._num_candidates() < size
+        self._note_missing(waiting if is_elsewhere else [])
+        if waiting and not self.is_one_of_ranks and not is_elsewhere:
             others = may_become_ranks()
             if others is not None and others <= set(map(_process, waiting)):
-                yield _JOINING, waiting, never_joined(waiting, {log.number for log in self.logs.values()})
+                yield _JOINING, waiting, never_joined(waiting, self._numbers(), NONE_LEFT)
+
+    def _note_missing(self, waiting: Sequence[RankLog]) -> None:
+        """Write once which ranks are missing that have no process here: elsewhere, or by mistake nowhere."""
+        now = time.monotonic()
+        self.missing_since = (self.missing_since or now) if waiting else None
+        if self.missing_since is not None and now - self.missing_since > _START_S and not self.has_noted:
+            self.has_noted = True
+            lines = never_joined(waiting, self._numbers(), NOT_STARTED)
+            print("note: " * bool(lines) + "\n".join(lines), file=sys.__stderr__, flush=True)
+
+    def _numbers(self) -> set[int]:
+        return {log.number for log in self.logs.values()}
 
     def _num_candidates(self) -> int:
         """Count the processes of this program that are ranks, or could have been one before they ended."""

@@ -144,7 +144,11 @@ def waits_for(rank: RankLog, gone: RankLog) -> tuple[str, ...]:
     )
 
 
-def never_joined(waiting: Sequence[RankLog], known: set[int]) -> tuple[str, ...]:
+NONE_LEFT = "waited for {}, and no process is left to join:"
+NOT_STARTED = "waiting for {}, which this program did not start: start elsewhere, or correct world_size"
+
+
+def never_joined(waiting: Sequence[RankLog], known: set[int], what: str) -> tuple[str, ...]:
     """Name the ranks for which others wait in init_process_group; `known` are those that ever called it."""
     size = max(rank.joining[1] for rank in waiting if rank.joining is not None)
     missing = sorted(set(range(size)) - known)
@@ -152,7 +156,7 @@ def never_joined(waiting: Sequence[RankLog], known: set[int]) -> tuple[str, ...]
         return ()
     ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
     return (
-        f"{counted(len(waiting), 'rank')} of {size} waited for {ranks}, and no process is left to join:",
+        f"{counted(len(waiting), 'rank')} of {size} {what.format(ranks)}",
         *(f"  {rank.whereabouts()}" for rank in sorted(waiting, key=lambda rank: rank.number)),
         f"  {_JOINED}",
     )

@@ -154,6 +154,8 @@ def test_a_rank_waits_for_one_that_is_started_by_hand_elsewhere(tmp_path):
         output, errors = first.communicate(timeout=120)
     assert (first.returncode, second.returncode) == (0, 0), (errors, second.stderr)
     assert (output, second.stdout) == ("done\n", "done\n")
+    assert "note: 1 rank of 2 waiting for rank 1, which this program did not start" in errors
+    assert "rank 0: in init_process_group at train.py:" in errors
 
 
 _HALVES = """
