@@ -39,7 +39,7 @@ _POLL_S = 0.1
 _JOINING = "joining"
 """Name of the world of ranks that wait for one that never joins."""
 _START_S = 3.0
-"""Time for a launcher to start its processes, one after another."""
+"""Time for the rest of a launcher's work, before ranks without a process here are named."""
 _PATIENCE_S = 5.0
 """Time to wait for the last notes of ranks after the program has ended."""
 
@@ -123,26 +123,24 @@ class Gathering:
             if name not in self.problems and is_whole and not any(log.is_broken or log.code for log in logs):
                 yield name, logs, mismatch(logs) or stuck(logs)
         waiting = [log for log in self.logs.values() if log.joining and log.waiting and log.code is None]
-        size = max((log.joining[1] for log in waiting if log.joining), default=0)
-        # of fewer processes than ranks, the other ranks are started elsewhere
-        is_elsewhere = bool(waiting) and self._num_candidates() < size
-        self._note_missing(waiting if is_elsewhere else [])
-        if waiting and not self.is_one_of_ranks and not is_elsewhere:
-            others = may_become_ranks()
-            if others is not None and others <= set(map(_process, waiting)):
-                yield _JOINING, waiting, never_joined(waiting, self._numbers(), NONE_LEFT)
+        others = may_become_ranks() if waiting and not self.is_one_of_ranks else None
+        if others is None or others - set(map(_process, waiting)):
+            self.missing_since = None
+            return
+        size = max(log.joining[1] for log in waiting if log.joining)
+        known = {log.number for log in self.logs.values()}
+        if self._num_candidates() >= size:
+            yield _JOINING, waiting, never_joined(waiting, known, NONE_LEFT)
+        else:  # of fewer processes than ranks, the others are started elsewhere, or by mistake nowhere
+            self._note_missing(never_joined(waiting, known, NOT_STARTED))
 
-    def _note_missing(self, waiting: Sequence[RankLog]) -> None:
-        """Write once which ranks are missing that have no process here: elsewhere, or by mistake nowhere."""
+    def _note_missing(self, lines: Sequence[str]) -> None:
+        """Write which ranks are missing, once that has lasted."""
         now = time.monotonic()
-        self.missing_since = (self.missing_since or now) if waiting else None
-        if self.missing_since is not None and now - self.missing_since > _START_S and not self.has_noted:
+        self.missing_since = self.missing_since or now
+        if now - self.missing_since > _START_S and not self.has_noted:
             self.has_noted = True
-            lines = never_joined(waiting, self._numbers(), NOT_STARTED)
-            print("note: " * bool(lines) + "\n".join(lines), file=sys.__stderr__, flush=True)
-
-    def _numbers(self) -> set[int]:
-        return {log.number for log in self.logs.values()}
+            print("note: " + "\n".join(lines), file=sys.__stderr__, flush=True)
 
     def _num_candidates(self) -> int:
         """Count the processes of this program that are ranks, or could have been one before they ended."""

@@ -185,6 +185,29 @@ def test_ranks_wait_for_those_that_another_launcher_starts_later(tmp_path):
     assert (first.returncode, second.returncode) == (0, 0), (errors, second.stderr)
 
 
+_LATE = """
+import os, sys, time, train, torch.multiprocessing as mp
+def main(rank):
+    time.sleep(5 * rank)
+    train.main(rank, 2, "right")
+if __name__ == "__main__":
+    main(int(os.environ["RANK"])) if "RANK" in os.environ else mp.spawn(main, nprocs=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["spawn", "torchrun", "torchrun outside"])
+def test_nothing_is_said_while_a_rank_is_still_on_its_way(tmp_path, how):
+    (tmp_path / "train.py").write_text(_TRAIN, "utf-8")
+    (tmp_path / "late.py").write_text(_LATE, "utf-8")
+    exec_ = ["-m", "dpdemo", "exec", "--gpus", "2"]
+    options = {"spawn": exec_, "torchrun": [*exec_, *_TORCHRUN], "torchrun outside": [*_TORCHRUN, *exec_]}
+    command = [sys.executable, *options[how], "late.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "note:" not in result.stderr
+
+
 _OUTLIVES = """
 import os, subprocess, sys, time
 code = "import time, torch; open('started', 'w').close(); time.sleep(2)"
