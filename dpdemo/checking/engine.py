@@ -144,7 +144,7 @@ def _gather_evidence(
 def _run(
     evidence: Evidence, prober: Prober, planned: list[Planned], say: Progress, *, knows_modes: bool
 ) -> Evidence:
-    """Add what copies of the model show that run: each planned batch, and some calls aside."""
+    """Run the planned batches and some extra calls on copies of the model, and add what they show."""
     runner, found, assumed = prober.runner, evidence.scan, evidence.assumed
     given = prober.batches.arguments(planned[0].size)
     with ready_to_watch():

@@ -36,36 +36,48 @@ class ModelShapes(NamedTuple):
     reads_cpu_input: bool = False
 
 
+def _features(inputs: int, _: int) -> Shape:
+    return (inputs,)
+
+
+def _outputs(_: int, outputs: int) -> Shape:
+    return (outputs,)
+
+
+def _text(inputs: int, _: int) -> Shape:
+    return (STEPS, inputs)
+
+
+def _steps(_: int, outputs: int) -> Shape:
+    return (STEPS, outputs)
+
+
+def _image(inputs: int, _: int) -> Shape:
+    return (CHANNELS, inputs, inputs)
+
+
 MODELS = {
-    "linear": ModelShapes("one linear layer, as in the tutorial", lambda i, _: (i,), lambda _, o: (o,)),
+    "linear": ModelShapes("one linear layer, as in the tutorial", _features, _outputs),
     "partial": ModelShapes(
         "three linear blocks, of which only the middle one is wrapped",
-        lambda i, _: (i,),
-        lambda _, o: (o,),
+        _features,
+        _outputs,
         wrapped="block2",
         inner_input=lambda _i, _o: (BLOCK,),
         inner_output=lambda _i, _o: (BLOCK,),
     ),
     "hybrid": ModelShapes(
         "an embedding that stays on the CPU, then a wrapped linear layer on the GPUs",
-        lambda i, _: (i,),
+        _features,
         lambda i, o: (i, o),
         wrapped="fc",
         inner_input=lambda i, _: (i, EMBEDDING),
         inner_output=lambda i, o: (i, o),
         reads_cpu_input=True,
     ),
-    "cnn": ModelShapes(
-        "convolution, BatchNorm, pooling and a linear layer",
-        lambda i, _: (CHANNELS, i, i),
-        lambda _, o: (o,),
-    ),
-    "rnn": ModelShapes(
-        "an LSTM and a linear layer at every time step", lambda i, _: (STEPS, i), lambda _, o: (STEPS, o)
-    ),
-    "transformer": ModelShapes(
-        "a two-layer transformer encoder", lambda i, _: (STEPS, i), lambda _, o: (STEPS, o)
-    ),
+    "cnn": ModelShapes("convolution, BatchNorm, pooling and a linear layer", _image, _outputs),
+    "rnn": ModelShapes("an LSTM and a linear layer at every time step", _text, _steps),
+    "transformer": ModelShapes("a two-layer transformer encoder", _text, _steps),
 }
 
 

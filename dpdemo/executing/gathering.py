@@ -143,7 +143,7 @@ class Gathering:
             print("note: " + "\n".join(lines), file=sys.__stderr__, flush=True)
 
     def _num_candidates(self) -> int:
-        """Count the processes of this program that are ranks, or could have been one before they ended."""
+        """Count the processes of this program that noted something, or that it forked."""
         pid = os.getpid()
         return max(len(self.logs), forked_by(pid) + (pid in map(_process, self.logs.values())))
 

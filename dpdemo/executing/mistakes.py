@@ -222,7 +222,7 @@ def _replicas(ranks: Sequence[Noted]) -> Iterator[Mistake]:
     if first is None:
         return
     steps = first["steps"]
-    differ = f"he parameters differ between ranks {f'after step {steps}' if steps else 'before step 1'}"
+    differ = f"the parameters differ between ranks {f'after step {steps}' if steps else 'before step 1'}"
     unsynced = [fact for rank in ranks for fact in rank["unsynced"]] if steps else []
     if not unsynced:
         advice = "every rank has to make the same optimizer step from the same gradients"
@@ -230,7 +230,7 @@ def _replicas(ranks: Sequence[Noted]) -> Iterator[Mistake]:
             advice = "load a checkpoint on every rank, or before the model is wrapped"
         if first["added"]:
             advice = f"{', '.join(first['added'])} {ADDED}"
-        yield Mistake(f"T{differ}", first["at"], advice)
+        yield Mistake(differ.capitalize(), first["at"], advice)
         return
     unused: list[str] = next((fact["unused"] for fact in unsynced if fact["unused"]), [])
     bypass = next((fact["bypass"] for fact in unsynced if ":" in fact["bypass"]), None)
@@ -240,7 +240,7 @@ def _replicas(ranks: Sequence[Noted]) -> Iterator[Mistake]:
         advice = f"no gradient reached {', '.join(unused)}: find_unused_parameters=True"
     elif bypass:
         at, advice = bypass, "call the DistributedDataParallel module itself, not its `.module`"
-    yield Mistake(f"No gradient was averaged; t{differ}", at, advice)
+    yield Mistake(f"No gradient was averaged; {differ}", at, advice)
 
 
 def _norms(ranks: Sequence[Noted]) -> Iterator[Mistake]:

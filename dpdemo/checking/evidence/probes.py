@@ -13,7 +13,7 @@ from dpdemo.results.findings import Place
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What one attribute, argument or container held at a moment."""
+    """The value of an attribute, argument or container at one moment."""
 
     type: str
     """The name of its class; "absent" where there was nothing."""

@@ -162,10 +162,10 @@ _Three = tuple[Frozen, ...]
 
 def _apart(objects: _Three) -> Iterator[tuple[str, _Three]]:
     """List the attributes, and those of what is in them, that three objects do not have alike."""
-    if not all(frozen.is_opened for frozen in objects):
+    if not all(each.is_opened for each in objects):
         return
     for name in objects[1].parts:
-        three = tuple(frozen.parts.get(name, ABSENT) for frozen in objects)
-        if not all(same(frozen, three[0], of_one_model=False) for frozen in three[1:]):
+        three = tuple(each.parts.get(name, ABSENT) for each in objects)
+        if not all(same(each, three[0], of_one_model=False) for each in three[1:]):
             inner = [(f"{name}.{path}", parts) for path, parts in _apart(three)]
             yield from inner or [(name, three)]

@@ -1,4 +1,4 @@
-"""What forward and hooks keep meanwhile: seen by calls aside, a plain one and one under DataParallel.
+"""Values that forward and hooks keep during a call: two extra calls show them, plain and DataParallel's.
 
 A stack that an encoder fills and a decoder empties, or an object that a mask is put on and taken off again,
 is one and the same for all replicas, and nothing shows it after. It is looked at before each line of a

@@ -137,10 +137,8 @@ def reaches_all(path: str, call: Call) -> bool:
 def is_hidden_state(leaf: Leaf, call: Call) -> bool:
     """Return whether a tensor looks like an RNN's state, with the batch on dimension 1."""
     shape = leaf.shape or ()
-    batches = {
-        call.rows,
-        *(argument.size(0) for argument in call.tensor_arguments[:1]),
-    }  # states may outnumber it
+    first = call.tensor_arguments[:1]  # states may outnumber it
+    batches = {call.rows, *(argument.size(0) for argument in first)}
     return len(shape) == 3 and shape[1] in batches and shape[1] != shape[0]
 
 

@@ -37,7 +37,7 @@ class Watch:
         self.warned: list[str] = []
         self.mishaps: list[Exception] = []
         self.reaches: dict[Event, Reach] = {}
-        """What the hooks that replicas put in can write to."""
+        """By event, the values that a hook registered by a replica can write to."""
         self._first: dict[int, tuple[object, int]] = {}
 
     def safely(self, part: Callable[..., object], *args: Any) -> None:

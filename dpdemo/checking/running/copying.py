@@ -36,7 +36,7 @@ class ModelSource:
         self.prototype = prototype
         self._rebuild = rebuild
         self.copies = True
-        """Whether models are copies of the one given, and not built anew."""
+        """Whether models are copies of the given one, rather than built again."""
         self._placed: nn.Module | None = None
         self._along: Sequence[str] = ()
 

@@ -35,7 +35,7 @@ class Model:
         self.shapes: dict[str, int] = {}
 
     def _forget(self, gone: weakref.ref[Any]) -> None:
-        """Forget a parameter that is no more, since another model's may get its `id`."""
+        """Forget a freed parameter: one of another model may get its `id`."""
         self.parameters = {key: each for key, each in self.parameters.items() if each is not gone}
 
     def expect_backward(self, outputs: Iterator[torch.Tensor]) -> None:
@@ -101,7 +101,7 @@ class Wrapped(Model):
         return [] if has_hook else [each for _, each in self.trained()]
 
     def trained(self) -> Iterator[tuple[str, Any]]:
-        """Yield the parameters under DistributedDataParallel, but for those that it was told to ignore."""
+        """Yield the parameters that DistributedDataParallel averages, without `parameters_to_ignore`."""
         module = self.module()
         if module is not None and self.wrapper == "DistributedDataParallel":
             for name, each in module.module.named_parameters():

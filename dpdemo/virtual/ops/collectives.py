@@ -34,7 +34,7 @@ class Call(NamedTuple):
     reduction_at: int | None
     """Which argument is the ReduceOp."""
     root_at: int | None
-    """Which argument is the root."""
+    """The position of the root's rank among the arguments; None without a root."""
 
     @property
     def reduction(self) -> int | None:
