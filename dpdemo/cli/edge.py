@@ -4,6 +4,7 @@ Errors are worded for it: options by name, keys of a file by its line.
 """
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -86,6 +87,7 @@ def print_report(report: "Report", form: str, paths: Sequence[Path] | None, *, q
         if not quiet:
             print_hint(f"saved to {path}")
     report.write(form)
+    gc.freeze()  # only the end is left, where Python would look through all of torch for garbage
 
 
 def print_error(error: DpdemoError, edge: Edge | None = None) -> None:
