@@ -39,7 +39,8 @@ def words_of(typed: Sequence[str]) -> list[str]:
     """
     words = list(typed)
     if words[:1] in (["help"], ["version"]):
-        words = [*words[1:2], f"--{words[0]}"]
+        asked = ["doctor" if _is_target(word) else word for word in words[1:2]]
+        words = [*asked, f"--{words[0]}"]
     first = next((word for word in words if word in COMMANDS or _is_target(word)), "")
     if _is_target(first):
         words = ["doctor", *words]

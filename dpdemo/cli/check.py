@@ -12,7 +12,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.completion import rules
 from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint, print_report
-from dpdemo.cli.settings import codes_of, exclusive, inputs_of, read_key
+from dpdemo.cli.settings import alone, codes_of, inputs_of, read_key
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.errors import DpdemoError, UsageError, about, placed
@@ -65,13 +65,11 @@ def command(
     cannot begin, and with 3 if it fails itself.
     """
     if explain or list_rules:
-        others = {"target": target, "traceback": traceback_of, "format": form != "text", "save": save}
-        for key, value in others.items():
-            exclusive(**{"explain" if explain else "list": True, key: value})
+        alone(ctx, "explain" if explain else "list_rules", "quiet")
         _show_rules(explain)
         return
     if traceback_of:
-        exclusive(target=target, traceback=traceback_of)
+        alone(ctx, "traceback_of", "form", "save", "quiet")
         from dpdemo.checking.doctor import diagnose
 
         print_report(diagnose(_read_traceback(traceback_of)), form, save, quiet=quiet)
@@ -86,7 +84,7 @@ def command(
         "chunks": read_key("chunks", chunks) if chunks else (),
         **_defaults(gpus, select, ignore),
     }
-    given: Any = inputs_of(input, inputs)
+    given: Any = inputs_of(ctx)
     if not target:
         raise UsageError(
             "expected a model as `model.py:Net` or `pkg.mod:Net`, got nothing",

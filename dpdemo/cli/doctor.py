@@ -8,7 +8,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.check import failing_apart
 from dpdemo.cli.completion import models
 from dpdemo.cli.edge import print_report
-from dpdemo.cli.settings import read_gpu_memory
+from dpdemo.cli.settings import read_gpu_memory, without_effect
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
@@ -63,10 +63,9 @@ def command(
         read_anchor(text)
     name, arguments = target[0], target[1:]
     if looks_like_script(name):
-        _refuse_for_script(
-            input=input, batch_size=batch_size, link=link, one_gpu_step=one_gpu_step, save=save,
-            format=form != "table",
-        )  # fmt: skip
+        of_models = ("input", "batch_size", "link", "one_gpu_step", "save", "form")
+        hint = "options of the script go after it; `dpdemo exec --report FILE` saves the report"
+        without_effect(ctx, of_models, "a model for it", "a script", hint)
         from dpdemo.cli.exec import finisher, run_here
         from dpdemo.diagnosing.answers import of_program
         from dpdemo.executing.hardware import Hardware
@@ -91,14 +90,3 @@ def command(
     print_report(report, form, save, quiet=quiet)
     if not report.ok:
         raise typer.Exit(1)
-
-
-def _refuse_for_script(**given: object) -> None:
-    """Refuse options that ask something of a model, if the target is a script."""
-    wrong = [key for key, value in given.items() if value]
-    if wrong:
-        raise UsageError(
-            "expected a model for it, got a script",
-            key=wrong[0],
-            hint="options of the script go after it; `dpdemo exec --report FILE` saves the report",
-        )

@@ -30,6 +30,8 @@ stays ignored, Python's default: otherwise a closed socket would end a rank of D
 """
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EINVAL}
 _ARGUMENTS = {"target": "TARGET", "gpus_argument": "GPUS", "program": "SCRIPT", "folder": "FOLDER"}
+_FLAGS = {"form": "format", "list_rules": "list", "traceback_of": "traceback"}
+"""Parameters whose option has another name."""
 _COLOURS = {"error": typer.colors.RED, "hint": typer.colors.CYAN}
 
 
@@ -72,9 +74,8 @@ class Edge(Caller):
         from dpdemo.config.fields import KEYS
 
         known = CONFIG_KEYS if self.parameters is None else self.parameters
-        has_option = key in CONFIG_KEYS and key in known and key not in self.typed_in_set
-        is_set = key in KEYS and not has_option
-        return f"--set {key}" if is_set else f"--{key.replace('_', '-')}"
+        is_set = key in KEYS and (key not in known or key in self.typed_in_set)
+        return f"--set {key}" if is_set else f"--{_FLAGS.get(key, key).replace('_', '-')}"
 
 
 def print_report(report: "Report", form: str, paths: Sequence[Path] | None, *, quiet: bool) -> None:

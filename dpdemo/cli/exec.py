@@ -12,10 +12,10 @@ import typer
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_error, print_hint
-from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory
+from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory, without_effect
 from dpdemo.cli.startup import loading_torch
 from dpdemo.config.gpus import card_named, parse_num_virtual
-from dpdemo.errors import RunError, UsageError
+from dpdemo.errors import RunError
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program, find_program
 from dpdemo.files import replacing
@@ -53,6 +53,7 @@ ReportFile = Annotated[Path | None, o.saved(o.OUTPUT, (".json",), "Also write th
 
 
 def command(
+    ctx: typer.Context,
     program: Words,
     gpus: Count = None,
     ranks: Ranks = None,
@@ -79,13 +80,16 @@ def command(
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
     if ranks is not None:
-        exclusive(check=check, ranks=ranks)  # DataParallel's calls are checked in one process
+        exclusive(ctx, "check", "ranks")  # DataParallel's calls are checked in one process
         from dpdemo.executing.ranks import run_ranks
 
         raise SystemExit(run_ranks(found, hardware, ranks, finisher(quiet=quiet, path=report)))
     if gpus is None and not quiet:
         _hint(words)
-    rules = _chosen(select, ignore, check=check)
+    if not check:
+        hint = "rules are applied where calls are checked: add --check"
+        without_effect(ctx, ("select", "ignore"), "`--check` beside it", "none", hint)
+    rules = _chosen(select, ignore) if check else None
     run_here(found, hardware, finisher(quiet=quiet, path=report), rules)
 
 
@@ -98,20 +102,14 @@ def run_here(found: Program, hardware: Hardware, finish: Finish, rules: Rules | 
     raise SystemExit(execute(found, hardware, finish, None if rules is None else CallCheck(*rules)))
 
 
-def _chosen(select: str, ignore: str, *, check: bool) -> Rules | None:
-    """Read which rules to apply, before anything runs; None without `--check`."""
-    if not check and (select or ignore):
-        raise UsageError(
-            "expected `--check` beside it, got none",
-            key="select" if select else "ignore",
-            hint="rules are applied where calls are checked: add --check",
-        )
+def _chosen(select: str, ignore: str) -> Rules:
+    """Read which rules to apply, before anything runs."""
     chosen = codes_of(select), codes_of(ignore)
     if select or ignore:
         from dpdemo.checking.registry import choose
 
         choose(*chosen)
-    return chosen if check else None
+    return chosen
 
 
 def _without_interpreter(program: list[str], *, is_module: bool) -> tuple[list[str], bool]:

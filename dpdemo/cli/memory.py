@@ -6,7 +6,14 @@ import typer
 
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint, print_report
-from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_gpu_memory, read_settings
+from dpdemo.cli.settings import (
+    batch_of_inputs,
+    exclusive,
+    inputs_of,
+    read_gpu_memory,
+    read_settings,
+    without_effect,
+)
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.ranks import num_gpus
 from dpdemo.errors import CheckFailedError
@@ -49,8 +56,6 @@ def command(
     weights: o.Weights = None,
     chunks: o.Chunks = None,
     batch_size: o.BatchSize = None,
-    data_size: o.DataSize = None,
-    drop_last: o.DropLast = None,
     input: o.InputSpec = None,
     inputs: o.InputsFrom = None,
     seq_len: SeqLen = None,
@@ -73,14 +78,17 @@ def command(
     Nothing is allocated, and no GPU is needed: a genuine step runs on virtual GPUs whose tensors have sizes
     and no numbers. Exits with 1 if a GPU lacks memory; with --fit, if not even one sample fits.
     """
-    chosen: dict[str, Any] = {"optimizer": optimizer, "loss": loss, "zero_grad": zero_grad}
-    for key, value in chosen.items():
-        exclusive(inference=inference, **{key: value})
+    exclusive(ctx, "inference", "optimizer", "loss", "zero_grad")
     settings = read_settings(ctx)
     sizes = read_gpu_memory(gpu_memory, num_gpus(settings))
-    chosen = {key: value for key, value in chosen.items() if value is not None}
+    if settings.is_builtin:
+        hint = "a built-in model has inputs of its own"
+        needs = "the model of a library for it"
+        without_effect(ctx, ("seq_len", "image_size"), needs, f"`{settings.model}`", hint)
+    asked: dict[str, Any] = {"optimizer": optimizer, "loss": loss, "zero_grad": zero_grad}
+    chosen = {key: value for key, value in asked.items() if value is not None}
     training = Training(**chosen, amp=amp, inference=inference)
-    given = inputs_of(input, inputs)
+    given = inputs_of(ctx)
     checked = batch_of_inputs(settings, input)
     with loading_torch(hides_gpus=True):
         from dpdemo.memory import largest_batch, predict_memory

@@ -44,11 +44,16 @@ def option(words: str, panel: str, text: str, offers: Callable[..., Any] | None 
     return typer.Option(*flags, rich_help_panel=panel, help=text, autocompletion=offers, **more)
 
 
+def is_typed(ctx: typer.Context, name: str) -> bool:
+    """Return whether a parameter was typed, and has not its default."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _not_empty(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
     """Refuse an empty text, which comes from an unset variable of the shell: it is not the default."""
-    source = ctx.get_parameter_source(str(param.name))
-    is_typed = source is not None and source.name == "COMMANDLINE"
-    if is_typed and (value == "" or (isinstance(value, list) and "" in value)):
+    is_empty = value == "" or (isinstance(value, list) and "" in value)
+    if is_empty and is_typed(ctx, str(param.name)):
         hint = "is a variable of the shell empty? leave it out, or give it a value"
         raise UsageError("expected a value, got an empty one", key=str(param.name), hint=hint)
     return value

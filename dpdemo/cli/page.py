@@ -34,7 +34,6 @@ def command(
     batch_size: o.BatchSize = None,
     data_size: o.DataSize = None,
     drop_last: o.DropLast = None,
-    model: o.Model = None,
     config: o.ConfigFile = None,
     set_keys: o.SetKeys = None,
     save: Page = None,

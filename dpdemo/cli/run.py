@@ -8,7 +8,7 @@ import typer
 
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_error, print_hint, print_report
-from dpdemo.cli.settings import read_settings
+from dpdemo.cli.settings import read_settings, without_effect
 from dpdemo.cli.startup import loading_torch, progress_bar
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import DpdemoError
@@ -50,6 +50,9 @@ def command(
     process for each GPU, or `--set processes=N`; under torchrun it is one of the ranks.
     """
     checked = read_settings(ctx, strategies=("dp", "ddp"))
+    if checked.strategy != "ddp":
+        hint = "DataParallel has one process, which waits for no other: leave it out"
+        without_effect(ctx, ("timeout",), "`--strategy ddp` beside it", "none", hint)
     with loading_torch(hides_gpus=virtual):
         from dpdemo.running import run as run_config
         from dpdemo.running.ddp.world import speaks

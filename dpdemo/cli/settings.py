@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from dpdemo.cli.edge import Edge
-from dpdemo.cli.options import CONFIG_KEYS
+from dpdemo.cli.options import CONFIG_KEYS, is_typed
 from dpdemo.config.fields import KEYS, Config
 from dpdemo.config.kinds import unknown_key
 from dpdemo.config.load import expect_strategy, make_config
@@ -18,18 +18,44 @@ from dpdemo.errors import UsageError, about
 from dpdemo.sizes import capacities
 from dpdemo.wording import show
 
+_KEYS_OF_ARGUMENTS = {"gpus_argument": "gpus", "target": "model"}
+"""The keys that may be typed as arguments."""
 
-def exclusive(**given: object) -> None:
-    """Refuse two options that exclude each other.
+
+def exclusive(ctx: typer.Context, first: str, *others: str) -> None:
+    """Refuse parameters that were typed beside one that excludes them.
 
     Raises:
-        UsageError: if more than one of them is given.
+        UsageError: naming the first of both.
 
     """
-    named = [name for name, value in given.items() if value not in (None, False, "", [])]
-    if len(named) > 1:
+    beside = [name for name in others if is_typed(ctx, name)]
+    if is_typed(ctx, first) and beside:
         hint = "leave one of them out"
-        raise UsageError("expected one of them, got both", key=" ".join(named[:2]), hint=hint)
+        raise UsageError("expected one of them, got both", key=f"{first} {beside[0]}", hint=hint)
+
+
+def alone(ctx: typer.Context, first: str, *allowed: str) -> None:
+    """Refuse all that was typed beside a parameter but a few others: it would have no effect.
+
+    Raises:
+        UsageError: as `exclusive` does.
+
+    """
+    exclusive(ctx, first, *(name for name in ctx.params if name not in {first, *allowed}))
+
+
+def without_effect(ctx: typer.Context, names: Sequence[str], expected: str, got: str, hint: str) -> None:
+    """Refuse parameters that were typed where they have no effect.
+
+    Raises:
+        UsageError: for the first of them, with what it needs and what is there instead.
+
+    """
+    ctx.obj.parameters = ctx.params
+    for name in names:
+        if is_typed(ctx, name):
+            raise UsageError(f"expected {expected}, got {got}", key=name, hint=hint)
 
 
 def read_settings(
@@ -53,15 +79,13 @@ def read_settings(
     """
     given, edge = ctx.params, ctx.obj
     edge.parameters = given
-    exclusive(gpus_argument=given.get("gpus_argument"), gpus=given.get("gpus"))
-    exclusive(target=given.get("target"), model=given.get("model"))
-    exclusive(quiet=given.get("quiet"), verbose=given.get("verbose"))
+    for first, other in (*_KEYS_OF_ARGUMENTS.items(), ("quiet", "verbose")):
+        exclusive(ctx, first, other)
+    edge.names |= {key: name for name, key in _KEYS_OF_ARGUMENTS.items() if given.get(name)}
     file = given.get("config")
     values, where = read_mapping(Path(file)) if file is not None else ({}, {})
     typed = {**_typed_keys(given, edge), **(above or {})}
     edge.where = {key: line for key, line in where.items() if key not in typed}
-    if given.get("target"):
-        edge.names["model"] = "target"
     config = make_config({**(below or {}), **values, **typed}, edge.where)
     expect_strategy(config, strategies)
     if is_weighted(config) and "weights" not in given:
@@ -73,9 +97,7 @@ def read_settings(
 def _typed_keys(given: Mapping[str, Any], edge: Edge) -> dict[str, object]:
     """Read config keys from their options, from arguments, and from `--set`."""
     typed = {name: given[name] for name in CONFIG_KEYS if given.get(name) is not None}
-    for argument, name in (("gpus_argument", "gpus"), ("target", "model")):
-        if given.get(argument):
-            typed[name] = given[argument]
+    typed |= {key: given[name] for name, key in _KEYS_OF_ARGUMENTS.items() if given.get(name)}
     for text in given.get("set_keys") or ():
         name, sign, value = text.partition("=")
         key = name.strip().replace("-", "_")
@@ -116,14 +138,15 @@ def read_gpu_memory(text: str | None, num_gpus: int) -> list[int] | None:
     return [each for each in found if each is not None]
 
 
-def inputs_of(shapes: list[str] | None, function: str | None) -> list[str] | str | None:
+def inputs_of(ctx: typer.Context) -> list[str] | str | None:
     """Return the shapes of `--input` or the function of `--inputs`; None if there are neither.
 
     Raises:
         UsageError: for both, or a function that has not the form of one.
 
     """
-    exclusive(input=shapes, inputs=function)
+    exclusive(ctx, "input", "inputs")
+    shapes, function = ctx.params["input"], ctx.params["inputs"]
     if function and not is_target(function):
         raise UsageError(f"expected `pkg.mod:function`, got {show(function)}", key="inputs")
     return shapes or function or None

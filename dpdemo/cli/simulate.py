@@ -9,7 +9,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.completion import kinds
 from dpdemo.cli.edge import print_hint, print_report
-from dpdemo.cli.settings import read_settings
+from dpdemo.cli.settings import read_settings, without_effect
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.config.numbers import whole_number
 from dpdemo.config.targets import expect_file, parse_target
@@ -104,12 +104,9 @@ def _read_tokens(ctx: typer.Context) -> "TokenOptions | None":
     """Read the lengths and the options that go with them, by the names of the command's parameters."""
     given = ctx.params
     if given["lengths"] is None:
-        default = {parameter.name: parameter.default for parameter in ctx.command.params}
-        for name in _WITH_LENGTHS:
-            if given[name] != default[name]:
-                hint = "did you mean `--set seed=`?" if name == "seed" else "add --lengths FILE"
-                flag = name.replace("_", "-")
-                raise UsageError(f"expected `--lengths` beside `--{flag}`, got none", hint=hint)
+        expected, hint = "`--lengths` beside it", "add --lengths FILE"
+        without_effect(ctx, ("seed",), expected, "none", "did you mean `--set seed=`?")
+        without_effect(ctx, _WITH_LENGTHS, expected, "none", hint)
         return None
     from dpdemo.splitting.lengths import read_lengths
     from dpdemo.splitting.tokens import make_options

@@ -7,7 +7,7 @@ import typer
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_report
-from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_settings
+from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_settings, without_effect
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.numbers import scaled_number
@@ -46,8 +46,6 @@ def command(
     bandwidth: Bandwidth = None,
     one_gpu_step: o.Steps = None,
     batch_size: o.BatchSize = None,
-    data_size: o.DataSize = None,
-    drop_last: o.DropLast = None,
     input: o.InputSpec = None,
     inputs: Inputs = None,
     model: o.Model = None,
@@ -70,14 +68,12 @@ def command(
     anchors = tuple(read_anchor(text) for text in one_gpu_step or ())
     numbers = _numbers(settings)
     if parameters is not None:
-        for key, value in (("input", input), ("target", target), ("model", model), ("loss", loss)):
-            exclusive(parameters=parameters, **{key: value})
+        exclusive(ctx, "parameters", "input", "target", "model", "loss")
         workload = _sized(settings, parameters, outputs, inputs)
     else:
-        if outputs is not None:
-            hint = "sizes replace a model; a model's own outputs are measured"
-            raise UsageError("expected `--parameters` too, got it alone", key="outputs", hint=hint)
-        given = inputs_of(input, inputs)
+        hint = "sizes replace a model; a model's own outputs are measured"
+        without_effect(ctx, ("outputs",), "`--parameters` beside it", "none", hint)
+        given = inputs_of(ctx)
         checked = batch_of_inputs(settings, input)
         with loading_torch(hides_gpus=True):
             from dpdemo.timing.observe import observe_workload

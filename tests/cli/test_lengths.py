@@ -91,7 +91,7 @@ def test_a_gate_on_the_balance(dpdemo, lengths, limit, code):
 def test_an_option_of_tokens_needs_lengths(dpdemo, options):
     done = dpdemo("simulate", 2, *options)
     assert done.code == 2
-    assert f"expected `--lengths` beside `{options[0]}`, got none" in done.err
+    assert f"expected `--lengths` beside it, got none - at option `{options[0]}`" in done.err
 
 
 @pytest.mark.parametrize(
