@@ -4,7 +4,6 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Iterator
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
@@ -118,10 +117,7 @@ def _show_rules(code: str) -> None:
     from dpdemo.results.console import write_blocks
     from dpdemo.results.rulepages import rule_list, rule_page
 
-    if code:
-        write_blocks(partial(rule_page, registry.find_rule(code)))
-    else:
-        write_blocks(partial(rule_list, registry.rules()))
+    write_blocks(rule_page(registry.find_rule(code)) if code else rule_list(registry.rules()))
 
 
 def _read_traceback(path: str) -> str:

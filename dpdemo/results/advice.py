@@ -1,6 +1,7 @@
 """Problems of a split (idle devices, uneven chunks, lone samples), and the nearest remedy."""
 
 import difflib
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
 from dpdemo.arithmetic.chunk import even_batch_sizes_near
@@ -35,17 +36,16 @@ class Finding(NamedTuple):
 
 def find(report: SplitData) -> tuple[Finding, ...]:
     """List the problems of each group of batches, in the order of the epoch."""
-    return tuple(Finding(kind, group) for group in report.batches for kind in KINDS if _holds(kind, group))
+    return tuple(Finding(kind, group) for group in report.batches for kind in _problems(group))
 
 
-def _holds(kind: Kind, group: BatchGroup) -> bool:
-    match kind:
-        case "idle":
-            return len(group.idle) > 0
-        case "uneven":
-            return group.smallest != group.largest
-        case "lone-sample":
-            return group.smallest == 1
+def _problems(group: BatchGroup) -> Iterator[Kind]:
+    if group.idle:
+        yield "idle"
+    if group.smallest != group.largest:
+        yield "uneven"
+    if group.smallest == 1:
+        yield "lone-sample"
 
 
 def parse_kinds(text: str) -> tuple[Kind, ...]:

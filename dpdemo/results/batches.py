@@ -1,6 +1,5 @@
 """The batches of an epoch: what reached each replica, what the training loop saw, and their sums."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +31,11 @@ def plain_shapes(shapes: Shapes) -> list[int] | dict[str, list[int]] | None:
     return {path: list(shape) for path, shape in shapes} or None
 
 
-def bracketed(shapes: Shapes, clean: Callable[[str], str] = str) -> tuple[str, ...]:
-    """Write each tensor as `[10, 5]`, or `logits [10, 5]` inside a structure, its name made clean."""
+def bracketed(shapes: Shapes) -> tuple[str, ...]:
+    """Write each tensor as `[10, 5]`, or `logits [10, 5]` inside a structure."""
     if not shapes:
         return (UNKNOWN,)
-    return tuple(f"{clean(path)} {list(shape)}".lstrip() for path, shape in shapes)
+    return tuple(f"{path} {list(shape)}".lstrip() for path, shape in shapes)
 
 
 def crossed(shapes: Shapes) -> str:
@@ -158,6 +157,10 @@ class Totals:
     samples: int
     utilization: float
     sample_weight: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {name: number and rounded(number) for name, number in plain_fields(self).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dpdemo.results.findings import NOTHING_CALLED, SEVERITIES, Finding, Place, Severity
-from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.report import Report
-from dpdemo.results.table import Block, Canvas, Line, Table, Uncut, styled
+from dpdemo.results.table import Block, Canvas, Line, Table, Uncut, stacked, styled
 from dpdemo.wording import counted, printable
 
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
@@ -27,8 +26,9 @@ class CheckReport(Report):
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.check/1"
-    TITLE: ClassVar[str] = "dpdemo check"
     FORMS: ClassVar[tuple[str, ...]] = (*Report.FORMS, "github", "sarif")
+    DERIVED: ClassVar[tuple[str, ...]] = ("ok",)
+    ROWS: ClassVar[str] = "findings"
     columns: ClassVar[tuple[str, ...]] = (
         *("code", "name", "family", "severity", "subject", "file", "line", "message", "seen_in"),
     )
@@ -71,13 +71,6 @@ class CheckReport(Report):
         """Assumptions, and parts that could not be checked."""
         return (*self.assumed, *self.notes)
 
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row per finding."""
-        for each in self.findings:
-            where = (each.subject, each.file, each.line)
-            seen_in = "; ".join(each.seen_in)
-            yield each.code, each.name, each.family, each.severity, *where, each.message, seen_in
-
     @property
     def ok(self) -> bool:
         """Whether no finding is an error."""
@@ -99,7 +92,7 @@ class CheckReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        found = plain_fields(self, "ok")
+        found = Report.data(self)
         return {"gpus" if name == "num_gpus" else name: value for name, value in found.items()}
 
     def pieces(self, form: str) -> Iterable[str]:
@@ -128,36 +121,36 @@ class CheckReport(Report):
         where = f" on {counted(self.num_gpus, 'virtual GPU')}" if self.num_gpus else ""
         return f"{self.model}{where}{batches}: {found}{silenced}"
 
-    def blocks(self, canvas: Canvas) -> Iterator[Block]:
+    def blocks(self, _: Canvas) -> Iterator[Block]:
         """Yield the findings, the notes, and the summary."""
         told: dict[object, str] = {}
         for finding in self.findings:
             if finding.severity == "info":
-                yield _heading(finding, canvas) + styled(": ") + canvas.text(finding.message)
+                yield _heading(finding) + styled(f": {finding.message}")
             else:
                 repair = (finding.code, finding.before, finding.after)
-                yield Uncut(_heading(finding, canvas))
-                yield from _line(finding, canvas)
-                yield _facts(finding, canvas, told.get(repair, ""))
+                yield Uncut(_heading(finding))
+                yield from _line(finding)
+                yield _facts(finding, told.get(repair, ""))
                 told.setdefault(repair, finding.place.short if finding.place else finding.subject)
                 yield ()
         if self.findings and self.findings[-1].severity == "info":
             yield ()
         for note in self.remarks:
-            yield canvas.text(f"note: {note}")
+            yield styled(f"note: {note}")
         if self.remarks:
             yield ()
         style = "bold red" if not self.ok else "bold green" if self.is_clean else "bold"
-        yield canvas.text(self.summary, style=style)
+        yield styled(self.summary, style)
 
 
-def _heading(finding: Finding, canvas: Canvas) -> Line:
+def _heading(finding: Finding) -> Line:
     heading = ((finding.severity, _STYLES[finding.severity]), (" ", ""), (finding.code, "bold"))
-    place = () if finding.place is None else styled("  ") + canvas.text(finding.place.short, style="dim")
+    place = () if finding.place is None else styled("  ") + styled(finding.place.short, "dim")
     return heading + styled(f" {finding.name}") + place
 
 
-def _line(finding: Finding, canvas: Canvas) -> Iterator[Block]:
+def _line(finding: Finding) -> Iterator[Block]:
     """Yield the user's line with its number, and carets below what the finding is about."""
     place = finding.place
     if place is None or not place.code:
@@ -165,7 +158,7 @@ def _line(finding: Finding, canvas: Canvas) -> Iterator[Block]:
     number = str(place.line).rjust(_LABEL - 1)
     start, end = _part(finding, place)
     margin = " " * len(number)
-    yield Uncut(styled(f"{number} | ", "dim") + canvas.text(place.code))
+    yield Uncut(styled(f"{number} | ", "dim") + styled(place.code))
     carets = " " * len(printable(place.code[:start])) + "^" * max(len(place.code[start:end]), 1)
     yield Uncut(((f"{margin} | ", "dim"), (carets, _STYLES[finding.severity])))
 
@@ -179,12 +172,12 @@ def _part(finding: Finding, place: Place) -> tuple[int, int]:
     return 0, len(re.split(r"\s+#", place.code, maxsplit=1)[0])
 
 
-def _facts(finding: Finding, canvas: Canvas, as_at: str) -> Table:
+def _facts(finding: Finding, as_at: str) -> Table:
     """Return the observation, the reason and the fix; a repeated fix is named by its place."""
     rows = Table((_LABEL, "fold"), gap=1)
 
     def add(label: str, *lines: str, style: str = "") -> None:
-        rows.add(styled(f"  {label}" if label else "", "dim"), canvas.text(*lines, style=style))
+        rows.add(styled(f"  {label}" if label else "", "dim"), stacked(lines, style))
 
     add("", finding.message)
     if as_at:

@@ -3,11 +3,10 @@
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Any
 
-from dpdemo.results.table import Block, Canvas, Line, Uncut, lay_out, plain
-from dpdemo.wording import fit
+from dpdemo.results.table import Block, Canvas, Line, lay_out, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,37 +50,25 @@ def width_of(stream: IO[str]) -> int:
         return PIPE_WIDTH
 
 
-def encoding_of(stream: IO[str]) -> str:
-    """Return the encoding of a stream."""
-    return (getattr(stream, "encoding", None) or "utf-8").lower()
-
-
 def canvas_of(stream: IO[str], width: int | None = None) -> Canvas:
     """Return the canvas of a stream, in its own width unless another is named."""
-    return Canvas(width or width_of(stream), encoding=encoding_of(stream))
+    return Canvas(width or width_of(stream), encoding=getattr(stream, "encoding", None) or "utf-8")
 
 
-def write_pieces(pieces: Iterable[str], stream: IO[str]) -> None:
-    """Write exact text, piece by piece, in the characters that a stream can carry."""
-    encoding = encoding_of(stream)
-    stream.writelines(fit(piece, encoding) for piece in pieces)
-
-
-def write_lines(lines: Iterable[Line | Uncut], stream: IO[str]) -> None:
+def write_lines(lines: Iterable[Line], stream: IO[str]) -> None:
     """Write lines to a stream: plain, or in colour where Rich finds that the stream shows colours."""
     if not _may_show_colours(stream):
         for line in lines:
-            stream.write(plain(line.line if isinstance(line, Uncut) else line) + "\n")
+            stream.write(f"{plain(line)}\n")
         return
     console = make_console(stderr=stream is sys.stderr)
     for line in lines:
         console.print(as_rich(line), soft_wrap=True)
 
 
-def write_blocks(blocks: Callable[[Canvas], Iterable[Block]]) -> None:
+def write_blocks(blocks: Iterable[Block]) -> None:
     """Write blocks to stdout."""
-    canvas = canvas_of(sys.stdout)
-    write_lines(lay_out(blocks(canvas), canvas), sys.stdout)
+    write_lines(lay_out(blocks, canvas_of(sys.stdout)), sys.stdout)
 
 
 def _may_show_colours(stream: IO[str]) -> bool:
@@ -91,9 +78,8 @@ def _may_show_colours(stream: IO[str]) -> bool:
     return stream.isatty() or any(map(os.environ.get, ("FORCE_COLOR", "TTY_COMPATIBLE")))
 
 
-def as_rich(line: Line | Uncut) -> "Text":
+def as_rich(line: Line) -> "Text":
     """Make a line for Rich."""
     from rich.text import Text
 
-    pieces = line.line if isinstance(line, Uncut) else line
-    return Text.assemble(*pieces, no_wrap=True, overflow="ignore")
+    return Text.assemble(*line, no_wrap=True, overflow="ignore")

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dpdemo.results.formats import Row
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, joined, styled
 from dpdemo.wording import counted
@@ -31,7 +30,7 @@ class Diagnosis(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.doctor/1"
     DERIVED: ClassVar[tuple[str, ...]] = ("ok",)
-    TITLE: ClassVar[str] = "dpdemo doctor"
+    ROWS: ClassVar[str] = "answers"
     columns: ClassVar[tuple[str, ...]] = ("question", "mark", "text", "more")
     target: str
     num_gpus: int
@@ -44,24 +43,19 @@ class Diagnosis(Report):
         """Whether no answer is bad."""
         return all(answer.mark != "bad" for answer in self.answers)
 
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row for each answer."""
-        for answer in self.answers:
-            yield answer.question, answer.mark, answer.text, answer.more
-
-    def blocks(self, canvas: Canvas) -> Iterator[Block]:
+    def blocks(self, _: Canvas) -> Iterator[Block]:
         """Yield a line for each question, its mark first."""
         batch = "" if self.batch_size is None else f", batch size {self.batch_size}"
         title = f"Doctor: {self.target} over {counted(self.num_gpus, 'GPU')}{batch}"
-        yield canvas.text(title, style="bold")
+        yield styled(title, "bold")
         for text in self.assumed:
-            yield canvas.text(f"Assumed: {text}")
+            yield styled(f"Assumed: {text}")
         yield ()
         rows = Table(("keep", "fold"))
         for answer in self.answers:
             word, colour = _MARKS[answer.mark]
-            lines = [canvas.text(answer.question, style="bold"), canvas.text(answer.text)]
+            lines = [styled(answer.question, "bold"), styled(answer.text)]
             if answer.more:
-                lines.append(canvas.text(f"$ {answer.more}", style="dim"))
+                lines.append(styled(f"$ {answer.more}", "dim"))
             rows.add(styled(word, f"bold {colour}"), joined(lines))
         yield rows

@@ -14,7 +14,7 @@ from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, styled
 from dpdemo.results.tokens import seen_tokens
 from dpdemo.sizes import size
-from dpdemo.wording import counted, printable
+from dpdemo.wording import counted
 
 if TYPE_CHECKING:
     from dpdemo.results.tokens import SeenTokens
@@ -85,7 +85,6 @@ class ExecReport(Report):
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.exec/1"
-    TITLE: ClassVar[str] = "dpdemo exec"
     columns: ClassVar[tuple[str, ...]] = (
         *("number", "wrapper", "module", "first", "count", "batch_size"),
         *("replica", "device", "rows", "input", "output"),
@@ -108,7 +107,6 @@ class ExecReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        peaks = zip(self.devices, self.peaks, strict=True)
         return {
             "program": self.program,
             "arguments": list(self.arguments),
@@ -124,7 +122,7 @@ class ExecReport(Report):
             "virtual": True,
             "memory": [
                 {"device": device, "peak_bytes": peak, "capacity_bytes": capacity}
-                for device, (peak, capacity) in peaks
+                for device, (peak, capacity) in self.peaks.items()
             ],
         }
 
@@ -138,17 +136,18 @@ class ExecReport(Report):
                     yield *calls, replica.replica, replica.device, replica.rows, *shapes
 
     @property
-    def peaks(self) -> list[tuple[int, int | None]]:
+    def peaks(self) -> dict[str, tuple[int, int | None]]:
         """The peak of each GPU and its capacity; None if that was not limited."""
         limits = self.capacity_bytes or (None,) * len(self.peak_bytes)
-        return list(zip(self.peak_bytes, limits, strict=True))
+        held = zip(self.peak_bytes, limits, strict=True)
+        return dict(zip(self.devices, held, strict=True))
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the picture: each object's calls, the bytes moved, and the peaks."""
         parts = [_draw(self, canvas)] if self.uses or not self.ranks else []
         parts += [ranks.blocks(canvas) for ranks in self.ranks[:MAX_WORLDS]]
         if len(self.ranks) > MAX_WORLDS:
-            parts.append(iter([canvas.text(f"... and {len(self.ranks) - MAX_WORLDS} more worlds of ranks")]))
+            parts.append(iter([styled(f"... and {len(self.ranks) - MAX_WORLDS} more worlds of ranks")]))
         for number, part in enumerate(parts):
             if number:
                 yield ()
@@ -156,20 +155,22 @@ class ExecReport(Report):
 
 
 def _draw(report: ExecReport, canvas: Canvas) -> Iterator[Block]:
-    yield canvas.text(title(report), style="bold")
+    gpus = counted(len(report.devices), "virtual GPU")
+    yield styled(f"Ran on {gpus}: {report.program}", "bold")
     if not report.uses:
-        yield canvas.text("DataParallel was not used: the program never made one.")
+        yield styled("DataParallel was not used: the program never made one.")
     for use in report.uses[:MAX_USES]:
         yield ()
         yield from _use(use, canvas)
     if len(report.uses) > MAX_USES:
         yield ()
-        yield canvas.text(_more_uses(report))
+        more = len(report.uses) - MAX_USES
+        yield styled(f"... and {more} more; --report FILE.json lists them all")
     yield ()
-    sums = _sums(report, canvas)
-    yield sums if sums.rows else canvas.text("This process moved no tensor to a GPU.")
+    sums = _sums(report)
+    yield sums if sums.rows else styled("This process moved no tensor to a GPU.")
     if report.set_visible is not None:
-        yield canvas.text(_visible(report))
+        yield styled(_visible(report))
 
 
 def _visible(report: ExecReport) -> str:
@@ -184,50 +185,34 @@ def _visible(report: ExecReport) -> str:
     return f"The program set CUDA_VISIBLE_DEVICES to {report.set_visible!r}{late}, so it saw {which}."
 
 
-def title(report: ExecReport) -> str:
-    """Head the report: `Ran on 8 virtual GPUs: train.py`."""
-    return f"Ran on {counted(len(report.devices), 'virtual GPU')}: {printable(report.program)}"
-
-
 def _use(use: Use, canvas: Canvas) -> Iterator[Block]:
-    yield canvas.text(name(use), style="bold")
+    yield styled(name(use), "bold")
     shown = Groups(use.devices, use.splits[:MAX_SPLITS])
     table = GroupTable(shown, canvas)
     for index, group in enumerate(shown.batches):
         if index:
             yield ()
-        yield canvas.text(heading(use, group), style="dim")
+        yield styled(heading(use, group), "dim")
         if group.in_model:
             yield from table.blocks(group)
         else:
-            yield canvas.text("split by a parallel_apply of its own, which was not watched")
-    if rest := _more_splits(use):
-        yield canvas.text(rest)
+            yield styled("split by a parallel_apply of its own, which was not watched")
+    if rest := sum(group.count for group in use.splits[MAX_SPLITS:]) + use.num_unlisted:
+        more = f"... and {counted(rest, 'call')} split in other ways"
+        yield styled(f"{more}; --report FILE.json lists more of them")
     if use.tokens is not None:
         yield ()
         yield from seen_tokens(use.tokens, canvas)
     if not use.num_calls and not use.num_failed:
-        yield canvas.text(
+        yield styled(
             "Only a call of the DataParallel object itself is split: its `.module` and other methods run "
             f"on {use.devices[0] if use.devices else 'one device'} alone."
         )
 
 
-def _more_uses(report: ExecReport) -> str:
-    return f"... and {len(report.uses) - MAX_USES} more; --report FILE.json lists them all"
-
-
-def _more_splits(use: Use) -> str:
-    """Return a line for the splits that are not drawn, or ""."""
-    calls = sum(group.count for group in use.splits[MAX_SPLITS:]) + use.num_unlisted
-    if not calls:
-        return ""
-    return f"... and {counted(calls, 'call')} split in other ways; --report FILE.json lists more of them"
-
-
 def name(use: Use) -> str:
     """Name an object and sum up its calls: `DataParallel(Model) #1 on cuda:0–2: 4 calls`."""
-    what = f"{printable(use.wrapper)}({printable(use.module)}) #{use.number}"
+    what = f"{use.wrapper}({use.module}) #{use.number}"
     where = " inside a replica" if use.in_replica else f" on {use.devices}" if use.devices else ""
     if use.num_objects > 1:
         where += f", {use.num_objects} modules" if use.is_function else f", wrapped {use.num_objects} times"
@@ -247,28 +232,21 @@ def heading(use: Use, group: BatchGroup) -> str:
     return f"{counted(group.count, 'call')}, from call {group.first} on: {rows} each"
 
 
-def _sums(report: ExecReport, canvas: Canvas) -> Table:
+def _sums(report: ExecReport) -> Table:
     rows = Table(("keep", "keep", "right", "fold"))
-    routes = [route for route in _routes(report) if route[2]]
-    for index, (route, moved, copies) in enumerate(routes):
-        first = styled("" if index else "Moved", "bold")
-        rows.add(first, canvas.text(route), styled(size(moved)), styled(f"in {counted(copies, 'copy')}"))
-    held = peaks(report) if any(report.peak_bytes) else []
-    for index, (names, peak, capacity) in enumerate(held):
+    moved = report.traffic
+    routes = (
+        ("host → device", moved.host_to_device_bytes, moved.num_host_to_device),
+        ("device → device", moved.device_to_device_bytes, moved.num_device_to_device),
+        ("device → host", moved.device_to_host_bytes, moved.num_device_to_host),
+    )
+    for route, num_bytes, copies in routes:
+        if copies:
+            first = styled("" if rows.rows else "Moved", "bold")
+            rows.add(first, route, size(num_bytes), f"in {counted(copies, 'copy')}")
+    held = alike(report.peaks, report.peaks.__getitem__) if any(report.peak_bytes) else {}
+    for index, ((peak, capacity), names) in enumerate(held.items()):
         limits = [*(["each"] if len(names) > 1 else []), *(["of " + size(capacity)] if capacity else [])]
         first = styled("" if index else "Peak", "bold")
-        rows.add(first, canvas.text(label(names)), styled(size(peak)), styled(", ".join(limits)))
+        rows.add(first, label(names), size(peak), ", ".join(limits))
     return rows
-
-
-def _routes(report: ExecReport) -> Iterator[tuple[str, int, int]]:
-    moved = report.traffic
-    yield "host → device", moved.host_to_device_bytes, moved.num_host_to_device
-    yield "device → device", moved.device_to_device_bytes, moved.num_device_to_device
-    yield "device → host", moved.device_to_host_bytes, moved.num_device_to_host
-
-
-def peaks(report: ExecReport) -> list[tuple[list[str], int, int | None]]:
-    """List the peaks and capacities, each with the GPUs that have it."""
-    held = dict(zip(report.devices, report.peaks, strict=True))
-    return [(names, *peak) for peak, names in alike(held, held.__getitem__).items()]

@@ -17,10 +17,10 @@ from dpdemo.results.batches import Shapes, bracketed, crossed, plain_shapes
 from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.report import Report
-from dpdemo.results.splitwords import over
+from dpdemo.results.split import over
 from dpdemo.results.table import Block, Canvas, Table, facts, styled
 from dpdemo.sizes import size
-from dpdemo.wording import counted, printable
+from dpdemo.wording import counted
 
 StepName = Literal["scatter", "replicate", "parallel_apply", "gather", "plain call"]
 
@@ -65,15 +65,12 @@ class Step:
     made: tuple[Part, ...]
     moved: tuple[Move, ...]
     lesson: str = ""
+    DERIVED: ClassVar[tuple[str, ...]] = ("moved_bytes",)
 
     @property
     def moved_bytes(self) -> int:
         """All bytes that the step copied between devices."""
         return sum(move.num_bytes for move in self.moved)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return plain_fields(self, "moved_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +115,6 @@ class Explanation(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.explain/2"
     DERIVED: ClassVar[tuple[str, ...]] = ("model",)
-    TITLE: ClassVar[str] = "dpdemo explain"
     columns: ClassVar[tuple[str, ...]] = _COLUMNS
     config: Config
     devices: Devices
@@ -149,17 +145,17 @@ class Explanation(Report):
         """Return the step of this name, or None where it was not taken."""
         return next((step for step in self.steps if step.name == name), None)
 
-    def blocks(self, canvas: Canvas) -> Iterator[Block]:
+    def blocks(self, _: Canvas) -> Iterator[Block]:
         """Yield a table for each step, its copies, a sentence to learn from, and the result."""
-        yield canvas.text(_title(self), style="bold")
-        yield canvas.text(_setting(self), style="dim")
+        yield styled(_title(self), "bold")
+        yield styled(_setting(self), "dim")
         for number, step in enumerate(self.steps, 1):
             yield ()
-            yield canvas.text(f"{number} {step.call}", style="bold")
-            yield from _tensors(step, canvas)
-            yield Table((0, "fold"), [((), canvas.text(step.lesson))])
+            yield styled(f"{number} {step.call}", "bold")
+            yield from _tensors(step)
+            yield Table((0, "fold"), [((), styled(step.lesson))])
         yield ()
-        yield facts(canvas, [("Result", "", same_as_plain(self))])
+        yield facts([("Result", "", same_as_plain(self))])
 
 
 FEW = 4
@@ -168,7 +164,7 @@ FEW = 4
 
 def _title(explanation: Explanation) -> str:
     """Head the report: `Explained: linear, one batch of 30 over 3 virtual GPUs`."""
-    batch = f"{printable(explanation.config.model)}, one batch of {explanation.batch_size}"
+    batch = f"{explanation.config.model}, one batch of {explanation.batch_size}"
     return f"Explained: {batch} {over(explanation.devices, virtual=explanation.virtual)}"
 
 
@@ -178,16 +174,16 @@ def _setting(explanation: Explanation) -> str:
     return what if explanation.devices.kind == "cpu" else f"{what} on {explanation.devices}"
 
 
-def _tensors(step: Step, canvas: Canvas) -> Iterator[Table]:
+def _tensors(step: Step) -> Iterator[Table]:
     """Yield the tensors that went in and came out, and then the copies."""
     label = len("  copied")
     tensors, copies = Table((label, "keep", "fold", "keep", "keep")), Table((label, "fold"))
     for view, parts in (("in", step.given), ("out", step.made)):
         for index, cells in enumerate(_lines(parts)):
-            tensors.add(styled("" if index else f"  {view}", "dim"), *map(canvas.text, cells))
+            tensors.add(styled("" if index else f"  {view}", "dim"), *cells)
     yield tensors
     for index, (way, amount) in enumerate(_moves(step.moved)):
-        copies.add(styled("" if index else "  copied", "dim"), canvas.text(f"{way}  {amount}"))
+        copies.add(styled("" if index else "  copied", "dim"), f"{way}  {amount}")
     if copies.rows:
         yield copies
 
@@ -195,12 +191,10 @@ def _tensors(step: Step, canvas: Canvas) -> Iterator[Table]:
 def _lines(parts: Sequence[Part]) -> Iterator[tuple[str, str, str, str]]:
     for run in _runs(parts):
         first, last = run[0], run[-1]
-        label, device = first.label, first.device
-        each = ""
+        label, each = first.label, ""
         if len(run) > 1:
-            label = f"{label}–{last.label.rpartition(' ')[2]}"
-            device = str(Devices([part.device for part in run]))
-            each = " each"
+            label, each = f"{label}–{last.label.rpartition(' ')[2]}", " each"
+        device = str(Devices([part.device for part in run]))
         what = ", ".join(bracketed(first.shapes)) if first.shapes else counted(first.num_tensors, "tensor")
         yield label, what, device, size(first.num_bytes) + each
 
@@ -222,15 +216,10 @@ def _moves(moves: Sequence[Move]) -> Iterator[tuple[str, str]]:
         sent = [move for move in left if (move.source, move.num_bytes) == (first.source, first.num_bytes)]
         got = [move for move in left if (move.target, move.num_bytes) == (first.target, first.num_bytes)]
         run = sent if len(sent) >= len(got) else got
-        sources = _named([move.source for move in run])
-        targets = _named([move.target for move in run])
+        sources = Devices(dict.fromkeys(move.source for move in run))
+        targets = Devices(dict.fromkeys(move.target for move in run))
         yield f"{sources} → {targets}", size(first.num_bytes) + (" each" if len(run) > 1 else "")
         left = [move for move in left if move not in run]
-
-
-def _named(names: Sequence[str]) -> str:
-    distinct = list(dict.fromkeys(names))
-    return distinct[0] if len(distinct) == 1 else str(Devices(distinct))
 
 
 def same_as_plain(explanation: Explanation) -> str:

@@ -22,10 +22,10 @@ def json_pieces(plain: dict[str, object]) -> Iterator[str]:
     yield "\n"
 
 
-def plain_fields(result: Any, *derived: str) -> dict[str, Any]:
-    """Return the fields of a dataclass, and these properties, as plain data."""
+def plain_fields(result: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, and the properties that its `DERIVED` names, as plain data."""
     names = [field.name for field in fields(result)]
-    return plain_values(result, *names, *derived)
+    return plain_values(result, *names, *getattr(result, "DERIVED", ()))
 
 
 def plain_values(result: object, *names: str) -> dict[str, Any]:

@@ -6,18 +6,41 @@ A line has a bar, the input and the output; below is the view from outside. Mark
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from dpdemo.results.bars import IDLE, SHORT, bar, bar_heading
 from dpdemo.results.batches import BatchGroup, Replica, Shapes, bracketed
 from dpdemo.results.devices import Devices, is_stretch, ordinal_of
 from dpdemo.results.distribution import Distribution
 from dpdemo.results.rankwords import MANY, ranks_label, share_line
-from dpdemo.results.table import GAP, Block, Canvas, Table, styled, text_width
+from dpdemo.results.table import GAP, Block, Canvas, Table, stacked, styled, text_width
 from dpdemo.wording import printable
 
-_T = TypeVar("_T")
+
+@dataclass(frozen=True, slots=True)
+class DeviceLine:
+    """The chunk of one device, or of each of `count` equal ones; an idle one has no rows."""
+
+    label: str
+    count: int
+    rows: int
+    input: Shapes = ()
+    output: Shapes = ()
+    is_idle: bool = False
+
+    @property
+    def number(self) -> str:
+        """Its rows in the table."""
+        return "idle" if self.is_idle else str(self.rows)
+
+    def shapes(self, *, one_line: bool) -> list[str]:
+        """Write `[10, 5] → [10, 2]`, or a line per tensor with an arrow before the first that comes out."""
+        if self.is_idle:
+            return [""]
+        given, (first, *others) = bracketed(self.input), bracketed(self.output)
+        if one_line:
+            return [f"{', '.join(given)} → {', '.join([first, *others])}"]
+        return [*given, f"→ {first}", *(f"  {other}" for other in others)]
 
 
 @dataclass(frozen=True)
@@ -33,71 +56,46 @@ class Groups:
     distribution: Distribution | None = None
     is_epoch: bool = False
 
-    @property
-    def inside(self) -> str:
-        """Head the column of the replicas: `In Model`, or `In Model (block2)`."""
-        return f"In Model ({printable(self.wrapped)})" if self.wrapped else "In Model"
+    def lines(self, group: BatchGroup) -> Iterator[DeviceLine]:
+        """Yield the lines of one group of batches: the replicas in their order, then the idle devices."""
+        alike = itertools.groupby(group.in_model, lambda each: (each.rows, each.input, each.output))
+        for (rows, given, made), replicas in alike:
+            for run in _parts(list(replicas), self._share_line):
+                yield DeviceLine(self._label(run), len(run), rows, given, made)
+        waiting = [Replica(0, device, 0, (), ()) for device in group.idle]
+        for run in _parts(waiting, self._share_line):
+            yield DeviceLine(_names(run), len(run), 0, is_idle=True)
 
-    @property
-    def of_outside(self) -> str:
-        """Name the rank whose loop Outside shows, where there are several."""
-        return ", on rank 0" if self.distribution and len(self.devices) > 1 else ""
+    def _share_line(self, members: Sequence[Replica]) -> bool:
+        """Return whether equal neighbours share a line."""
+        if self.distribution is not None:
+            return share_line(self.distribution, members)
+        is_short = self.is_epoch and len(self.devices) <= MANY
+        return not is_short and is_stretch([member.device for member in members])
 
-
-@dataclass(frozen=True, slots=True)
-class DeviceLine:
-    """The chunk of one device, or of each of `count` equal ones; an idle one has no rows."""
-
-    label: str
-    count: int
-    rows: int
-    input: Shapes = ()
-    output: Shapes = ()
-    is_idle: bool = False
-
-    def shapes(self, *, one_line: bool) -> str:
-        """Write `[10, 5] → [10, 2]`, or a line per tensor with an arrow before the first that comes out."""
-        if self.is_idle:
-            return ""
-        given, (first, *others) = bracketed(self.input, printable), bracketed(self.output, printable)
-        if one_line:
-            return f"{', '.join(given)} → {', '.join([first, *others])}"
-        return "\n".join((*given, f"→ {first}", *(f"  {other}" for other in others)))
+    def _label(self, run: Sequence[Replica]) -> str:
+        if self.distribution is not None:
+            return ranks_label(self.distribution, run)
+        if len(set(self.devices)) == len(self.devices):
+            return _names(run)
+        first, last = run[0].replica, run[-1].replica
+        numbers = f"replica {first}" if first == last else f"replicas {first}–{last}"
+        return _names(run, f" ({numbers})")
 
 
-def group_lines(groups: Groups, group: BatchGroup) -> Iterator[DeviceLine]:
-    """Yield the lines of one group of batches: the replicas in their order, then the idle devices."""
-    if groups.distribution is not None:
-        for run in _runs(group.in_model, partial(share_line, groups.distribution)):
-            yield _line(ranks_label(groups.distribution, run), run)
-        return
-    together = _never if groups.is_epoch and len(groups.devices) <= MANY else _is_stretch
-    shared = len(set(groups.devices)) < len(groups.devices)
-    for run in _runs(group.in_model, together):
-        names = [replica.device for replica in run]
-        label = _name(names) + (_replicas(run) if shared else "") + _times(names)
-        yield _line(label, run)
-    for idle in _parts(group.idle, together):
-        yield DeviceLine(_name(idle) + _times(idle), len(idle), 0, is_idle=True)
+def _names(run: Sequence[Replica], numbers: str = "") -> str:
+    """Write `cuda:3`, or `cuda:0–9 × 10`."""
+    first, last = run[0].device, run[-1].device
+    stop = "" if first == last else f"–{ordinal_of(last)}"
+    times = f" × {len(run)}" if len(run) > 1 else ""
+    return f"{first}{stop}{numbers}{times}"
 
 
-def _line(label: str, run: Sequence[Replica]) -> DeviceLine:
-    first = run[0]
-    return DeviceLine(label, len(run), first.rows, first.input, first.output)
-
-
-def _runs(
-    replicas: Iterable[Replica], together: Callable[[Sequence[Replica]], bool]
+def _parts(
+    members: Iterable[Replica], together: Callable[[Sequence[Replica]], bool]
 ) -> Iterator[list[Replica]]:
-    """Yield neighbours that are equal but for their device, and that `together` lets share a line."""
-    for _, alike in itertools.groupby(
-        replicas, key=lambda replica: (replica.rows, replica.input, replica.output)
-    ):
-        yield from _parts(alike, together)
-
-
-def _parts(members: Iterable[_T], together: Callable[[Sequence[_T]], bool]) -> Iterator[list[_T]]:
-    part: list[_T] = []
+    """Yield neighbours that `together` lets share a line."""
+    part: list[Replica] = []
     for member in members:
         if part and not together([*part[-2:], member]):
             yield part
@@ -105,27 +103,6 @@ def _parts(members: Iterable[_T], together: Callable[[Sequence[_T]], bool]) -> I
         part.append(member)
     if part:
         yield part
-
-
-def _never(_: Sequence[object]) -> bool:
-    return False
-
-
-def _is_stretch(members: Sequence[Replica | str]) -> bool:
-    return is_stretch([member if isinstance(member, str) else member.device for member in members])
-
-
-def _name(names: Sequence[str]) -> str:
-    return names[0] if names[0] == names[-1] else f"{names[0]}–{ordinal_of(names[-1])}"
-
-
-def _replicas(run: Sequence[Replica]) -> str:
-    first, last = run[0].replica, run[-1].replica
-    return f" (replica {first})" if first == last else f" (replicas {first}–{last})"
-
-
-def _times(names: Sequence[str]) -> str:
-    return f" × {len(names)}" if len(names) > 1 else ""
 
 
 class _Layout(NamedTuple):
@@ -169,47 +146,42 @@ class GroupTable:
 
     def _widths(self, *, one_line: bool) -> list[int]:
         """Measure the columns of all groups."""
-        table = Table(("keep", "keep", "keep"), head=(styled("Outside"), styled("rows"), styled("output")))
+        table = Table(("keep", "keep", "keep"), head=("Outside", "rows", "output"))
         for group in self._groups.batches:
-            for line in group_lines(self._groups, group):
-                table.add(styled(line.label), styled(_rows(line)), styled(line.shapes(one_line=one_line)))
+            for line in self._groups.lines(group):
+                table.add(line.label, line.number, stacked(line.shapes(one_line=one_line)))
         return table.widths(self._canvas)
 
     def _heading(self, width: int) -> str:
-        whole = f"{self._groups.inside}: input → output"
+        """Head the column of the replicas: `In Model: input → output`, or `In Model (block2): ...`."""
+        wrapped = self._groups.wrapped and f" ({printable(self._groups.wrapped)})"
+        whole = f"In Model{wrapped}: input → output"
         if len(whole) <= width:
             return whole
         view, of, rest = whole.rpartition(": ")
         return f"{view}{of.strip()}\n{rest if len(rest) <= width else rest.replace(' ', chr(10), 1)}"
 
     def _table(self, group: BatchGroup) -> Table:
-        layout, lines = self._layout, list(group_lines(self._groups, group))
+        layout, lines = self._layout, list(self._groups.lines(group))
         head = ("device", "rows".rjust(layout.rows), self._heading(layout.shapes))
-        table = Table(
-            (layout.label, "right", layout.shapes),
-            head=tuple(styled(name, "dim") for name in head),
-            has_rule=True,
-        )
+        table = Table((layout.label, "right", layout.shapes), head=head, has_rule=True)
         for line in lines:
             style = IDLE if line.is_idle else SHORT if line.rows < group.largest else ""
-            shapes = styled(line.shapes(one_line=layout.one_line), IDLE if line.is_idle else "")
-            table.add(styled(line.label, style), styled(_rows(line).rjust(layout.rows), style), shapes)
+            shapes = stacked(line.shapes(one_line=layout.one_line), IDLE if line.is_idle else "")
+            table.add(styled(line.label, style), styled(line.number.rjust(layout.rows), style), shapes)
         bars = (bar(line.rows, group.largest, layout.bar) for line in lines)
         return table.with_bars(3, bars, layout.bar, bar_heading(layout.bar))
 
     def _outside(self, group: BatchGroup) -> Table:
-        outside = group.outside
-        before = f"{', '.join(bracketed(outside.input, printable))} on {outside.input_device}"
-        after = (
-            f"{', '.join(bracketed(outside.output, printable))} on {outside.device}{self._groups.of_outside}"
-        )
+        groups, outside = self._groups, group.outside
+        loop = ", on rank 0" if groups.distribution and len(groups.devices) > 1 else ""
+        before = f"{', '.join(bracketed(outside.input))} on {outside.input_device}"
+        after = f"{', '.join(bracketed(outside.output))} on {outside.device}{loop}"
         label = max(self._layout.label, len("Outside"))
         room = self._canvas.width - label - GAP
-        joint = " " if len(f"{before} → {after}") <= room else "\n"
+        whole = f"{before} → {after}"
         table = Table((label, "fold"))
-        table.add(styled("Outside", "bold"), styled(f"{before}{joint}→ {after}"))
+        table.add(
+            styled("Outside", "bold"), stacked([whole] if len(whole) <= room else [before, f"→ {after}"])
+        )
         return table
-
-
-def _rows(line: DeviceLine) -> str:
-    return "idle" if line.is_idle else str(line.rows)

@@ -23,7 +23,7 @@ def markdown_pieces(blocks: Iterable[Block]) -> Iterator[str]:
         if not block:
             continue
         if isinstance(block, Uncut):
-            code += f"{_unfenced(plain(block.line))}\n"
+            code += f"{_unfenced(plain(block))}\n"
             continue
         if code:
             yield before + _fence("text", code)
@@ -87,7 +87,7 @@ def _table(table: Table) -> Iterator[str]:
     if not table.head and len(table.columns) <= 2:
         yield from (f"- {': '.join(filter(None, row))}\n" for row in rows)
         return
-    head = [escaped(plain(cell).replace("\n", " ").strip()) for cell in table.head] or [""] * len(rows[0])
+    head = [escaped(name.replace("\n", " ").strip()) for name in table.head] or [""] * len(rows[0])
     right = [place for place, column in enumerate(table.columns) if column == "right"]
     yield from markdown_table(head, rows, right=right)
 

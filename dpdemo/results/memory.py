@@ -12,10 +12,10 @@ from dpdemo.results.formats import Row
 from dpdemo.results.memorydata import KEYS, PARTS, Answer, Fit, GpuMemory, Phase, Training
 from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
 from dpdemo.results.report import Report
-from dpdemo.results.splitwords import cutting
-from dpdemo.results.table import Block, Canvas
+from dpdemo.results.split import cutting
+from dpdemo.results.table import Block, Canvas, styled
 from dpdemo.sizes import size
-from dpdemo.wording import counted, printable
+from dpdemo.wording import counted
 
 _ASSUMED = {
     "none": "no optimizer", "sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW",
@@ -37,7 +37,6 @@ class MemoryReport(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.memory/1"
     DERIVED: ClassVar[tuple[str, ...]] = ("model", "fits", "answer")
-    TITLE: ClassVar[str] = "dpdemo memory"
     columns: ClassVar[tuple[str, ...]] = (
         *("device", "rows", *(f"{key}_bytes" for key in KEYS)),
         *("peak_bytes", "phase", "capacity_bytes", "spare_bytes", "fits"),
@@ -90,23 +89,23 @@ class MemoryReport(Report):
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield title and setting, the table, the bars, the answer, notes, and what would help."""
-        yield canvas.text(_title(self), style="bold")
-        yield canvas.text(_setting(self), style="dim")
+        yield styled(_title(self), "bold")
+        yield styled(_setting(self), "dim")
         yield from tables(self.gpus, canvas)
         yield ()
-        yield canvas.text(verdict(self), style=_verdict_style(self))
+        yield styled(verdict(self), _verdict_style(self))
         for note in _notes(self):
-            yield canvas.text(note, style="dim")
+            yield styled(note, "dim")
         if self.fit is not None and self.fit.remedies:
             yield ()
-            yield canvas.text(f"What would help {self.fit.binding}", style="bold")
-            yield remedies(self.fit.remedies, canvas)
+            yield styled(f"What would help {self.fit.binding}", "bold")
+            yield remedies(self.fit.remedies)
 
 
 def _title(report: MemoryReport) -> str:
     kind = "an inference call" if report.training.inference else "a training step"
     gpus = f"over {counted(len(report.gpus), 'GPU')}"
-    return f"Predicted: {kind} of {printable(report.config.model)}, batch size {report.batch_size}, {gpus}"
+    return f"Predicted: {kind} of {report.config.model}, batch size {report.batch_size}, {gpus}"
 
 
 def _setting(report: MemoryReport) -> str:
@@ -123,7 +122,7 @@ def _setting(report: MemoryReport) -> str:
     parts.append(f"{config.dtype}{' under autocast' if training.amp else ''}")
     if not training.inference:
         parts += [_ASSUMED[training.optimizer], _ASSUMED[training.zero_grad]]
-        parts.append(_ASSUMED.get(training.loss, f"loss {printable(training.loss)}"))
+        parts.append(_ASSUMED.get(training.loss, f"loss {training.loss}"))
     named_inputs = tuple(("" if name.isdecimal() else name, shape) for name, shape in report.inputs)
     parts.append(f"input {', '.join(bracketed(named_inputs))}")
     if config.dim:

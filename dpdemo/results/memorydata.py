@@ -2,7 +2,7 @@
 
 import difflib
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from dpdemo.config.targets import is_target
 from dpdemo.errors import UsageError
@@ -81,6 +81,7 @@ class GpuMemory:
     largest: tuple[int, ...] = ()
     reserved_bytes: int = 0
     context_bytes: int = 0
+    DERIVED: ClassVar[tuple[str, ...]] = ("peak_bytes", "needed_bytes", "spare_bytes", "answer", "fits")
 
     @property
     def peak_bytes(self) -> int:
@@ -120,7 +121,7 @@ class GpuMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        found = plain_fields(self, "peak_bytes", "needed_bytes", "spare_bytes", "answer", "fits")
+        found = plain_fields(self)
         for name in _JSON_NAMES:
             found[name] = dict(zip(KEYS, found[name], strict=False))  # `largest` may be empty
         return {_JSON_NAMES.get(name, name): value for name, value in found.items()}

@@ -68,7 +68,7 @@ def room(gpu: GpuMemory) -> str:
 def tables(gpus: Sequence[GpuMemory], canvas: Canvas) -> Iterator[Block]:
     """Yield a table for as many columns as fit, and then the bars."""
     lines = gpu_lines(gpus)
-    table = _table(lines, _rows(gpus, [line.gpu for line in lines]), canvas)
+    table = _table(lines, _rows(gpus, [line.gpu for line in lines]), has_signs=canvas.draws_bars)
     for band in table.bands(canvas):
         yield ()
         yield band
@@ -97,15 +97,15 @@ def _rows(gpus: Sequence[GpuMemory], shown: Sequence[GpuMemory]) -> list[tuple[s
     return found
 
 
-def _table(lines: list[GpuLine], rows: list[tuple[str, list[str]]], canvas: Canvas) -> Table:
-    head = ((), *(canvas.text(line.heading, style="dim") for line in lines))
+def _table(lines: list[GpuLine], rows: list[tuple[str, list[str]]], *, has_signs: bool) -> Table:
+    head = ("", *(line.heading for line in lines))
     peak = next(number for number, (name, _) in enumerate(rows) if name == "peak")
     table = Table((_LABEL, *right(len(lines))), head=head, has_rule=True, rules=frozenset({peak}))
     for name, cells in rows:
         style = "bold" if name == "peak" else ""
         styles = [_ROOM[line.gpu.answer] if name == "room" else style for line in lines]
-        texts = (canvas.text(cell, style=each) for cell, each in zip(cells, styles, strict=True))
-        table.add((_sign(name) if canvas.draws_bars else ()) + styled(name, style), *texts)
+        texts = (styled(cell, each) for cell, each in zip(cells, styles, strict=True))
+        table.add((_sign(name) if has_signs else ()) + styled(name, style), *texts)
     return table
 
 
@@ -121,7 +121,7 @@ def _bars(lines: list[GpuLine], canvas: Canvas) -> Table:
     table = Table(("fold", "right"))
     for line in lines:
         end = share(line.gpu) or size(line.gpu.peak_bytes)
-        table.add(styled(line.label), styled(end, "" if line.gpu.fits else "bold red"))
+        table.add(line.label, styled(end, "" if line.gpu.fits else "bold red"))
     width = table.bar_width(canvas)
     scale = max(1, *(max(line.gpu.peak_bytes, line.gpu.capacity_bytes or 0) for line in lines))
     return table.with_bars(1, (bar(line.gpu, scale, width) for line in lines), width)
@@ -156,10 +156,10 @@ def share(gpu: GpuMemory) -> str:
     return f"{100 * needed:.0f} %" if needed >= 1.005 else "> 100 %"
 
 
-def remedies(found: Sequence[Remedy], canvas: Canvas) -> Table:
+def remedies(found: Sequence[Remedy]) -> Table:
     """Return a line for each change that would help."""
     rows = Table(("fold", "fold", "fold"))
     for remedy in found:
-        gain = canvas.text(f"gains {size(remedy.gain_bytes)}", style="bold green")
-        rows.add(styled(f"  {remedy.name}"), gain, canvas.text(remedy.how, style="dim"))
+        gain = styled(f"gains {size(remedy.gain_bytes)}", "bold green")
+        rows.add(f"  {remedy.name}", gain, styled(remedy.how, "dim"))
     return rows

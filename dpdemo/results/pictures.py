@@ -12,7 +12,7 @@ from dpdemo.results.table import Line, Uncut, wrap
 from dpdemo.wording import printable
 
 WIDTH = 80
-Lines = Iterable[Line | Uncut]
+Lines = Iterable[Line]
 
 _FONTS = "Menlo, 'DejaVu Sans Mono', 'Liberation Mono', Consolas, monospace"
 _GLYPH_WIDTH = 0.602  # of its height, in these fonts; wider cells would show gaps inside the bars
@@ -104,6 +104,6 @@ def _recorded(lines: Lines) -> Console:
         color_system="truecolor",
     )
     for line in lines:
-        for part in wrap(line.line, WIDTH) if isinstance(line, Uncut) else [line]:
+        for part in wrap(line, WIDTH) if isinstance(line, Uncut) else [line]:
             console.print(as_rich(part), soft_wrap=True)
     return console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from dpdemo.results.devices import alike, label, spans
 from dpdemo.results.report import Report
-from dpdemo.results.table import Column, Table, Uncut, styled
+from dpdemo.results.table import Column, Table, Uncut, stacked, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted
 
@@ -94,7 +94,7 @@ class RanksResult(Report):
     """The run of a program as ranks of torch.distributed; `problem` tells why they were stopped."""
 
     SCHEMA: ClassVar[str] = "dpdemo.ranks/1"
-    TITLE: ClassVar[str] = "dpdemo exec --ranks"
+    title: ClassVar[str] = "dpdemo exec --ranks"
     columns: ClassVar[tuple[str, ...]] = ("rank", "exit_code", "collective", "count", "bytes")
     program: str
     arguments: tuple[str, ...]
@@ -121,28 +121,28 @@ class RanksResult(Report):
                 found[device] = found.get(device, 0) + held
         return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
 
-    def blocks(self, canvas: Canvas) -> Iterator[Block]:
+    def blocks(self, _: Canvas) -> Iterator[Block]:
         """Yield modules, samples, collectives, peaks and mistakes; equal ranks share a row."""
         for number, line in enumerate(self.problem):
-            yield Uncut(canvas.text(line, style="" if number else "bold red"))
+            yield Uncut(styled(line, "" if number else "bold red"))
         if self.problem:
             yield ()
-        yield canvas.text(_title(self), style="bold")
+        yield styled(_title(self), "bold")
         if not self.problem and not any(rank.collectives for rank in self.ranks):
-            yield canvas.text("No rank made a collective, so the ranks trained or computed apart.")
+            yield styled("No rank made a collective, so the ranks trained or computed apart.")
         parts = [*_models(self), *_loaders(self)]
         for part in [*parts[:_MOST_PARTS], *_sums(self)]:
             yield ()
-            yield from part.blocks(canvas)
+            yield from part.blocks()
         if len(parts) > _MOST_PARTS:
             yield ()
             left = len(parts) - _MOST_PARTS
-            yield canvas.text(f"{left} modules or loaders are not listed: --report FILE.json")
+            yield styled(f"{left} modules or loaders are not listed: --report FILE.json")
         if self.mistakes:
             yield ()
         for mistake in self.mistakes:
-            yield styled("Mistake: ", "bold yellow") + canvas.text(f"{mistake.text} ({mistake.at})")
-            yield canvas.text(f"  {mistake.advice}")
+            yield styled("Mistake: ", "bold yellow") + styled(f"{mistake.text} ({mistake.at})")
+            yield styled(f"  {mistake.advice}")
 
 
 @dataclass(frozen=True)
@@ -155,17 +155,15 @@ class _Part:
     rows: tuple[tuple[str, ...], ...]
     below: str = ""
 
-    def blocks(self, canvas: Canvas) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Block]:
         """Yield its lines; a terminal can open the `file:line` of its heading."""
-        yield Uncut(canvas.text(self.heading, style="bold"))
-        table = Table(
-            self.columns, head=tuple(canvas.text(*word.split("\n"), style="dim") for word in self.head)
-        )
+        yield Uncut(styled(self.heading, "bold"))
+        table = Table(self.columns, head=self.head)
         for row in self.rows:
-            table.add(*(canvas.text(*cell.split("\n")) for cell in row))
+            table.add(*(stacked(cell.split("\n")) for cell in row))
         yield table
         if self.below:
-            yield canvas.text(self.below)
+            yield styled(self.below)
 
 
 def _title(report: RanksResult) -> str:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from dpdemo.files import FORMS, check_save_path, endings, replacing
-from dpdemo.results.console import canvas_of, write_lines, write_pieces
+from dpdemo.results.console import canvas_of, write_lines
 from dpdemo.results.formats import Cell, Row, csv_pieces, json_pieces, plain_fields, without_iterators
-from dpdemo.results.table import Block, Canvas, Line, Uncut, lay_out, plain
+from dpdemo.results.table import Block, Canvas, Line, lay_out, plain
+from dpdemo.wording import fit
 
 DIGITS = 6
-DRAWN = ("table", "text")
-"""The names of the picture among the formats."""
 
 
 class Report:
@@ -22,21 +21,23 @@ class Report:
     __slots__ = ()
     SCHEMA: ClassVar[str]
     """The JSON form and its version."""
-    TITLE: ClassVar[str]
-    """The title of the picture."""
     columns: ClassVar[tuple[str, ...]]
     """The names of the values in each row."""
+    ROWS: ClassVar[str]
+    """The field whose items have a row each, if `columns` are their attributes."""
     DERIVED: ClassVar[tuple[str, ...]] = ()
     """The properties that the JSON form has beside the fields."""
     FORMS: ClassVar[tuple[str, ...]] = ("json", "csv", "markdown")
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form: the fields and `DERIVED`; long lists may be iterators."""
-        return plain_fields(self, *self.DERIVED)
+        return plain_fields(self)
 
     def each_row(self) -> Iterator[Row]:
         """Yield the values of each row, in the order of `columns`."""
-        raise NotImplementedError
+        for item in getattr(self, self.ROWS):
+            values = (getattr(item, name) for name in self.columns)
+            yield tuple("; ".join(value) if isinstance(value, tuple) else value for value in values)
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the picture, block by block."""
@@ -50,8 +51,8 @@ class Report:
 
     @property
     def title(self) -> str:
-        """The title of the picture."""
-        return self.TITLE
+        """The title of the picture, which names the command: that of `dpdemo.sweep/1` is `dpdemo sweep`."""
+        return " ".join(self.SCHEMA.partition("/")[0].split("."))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, the same that JSON holds."""
@@ -83,7 +84,7 @@ class Report:
         """
         match form:
             case "table" | "text":
-                return (f"{_plain(line)}\n" for line in self.picture(Canvas(80)))
+                return (f"{plain(line)}\n" for line in self.picture(Canvas(80)))
             case "json":
                 return json_pieces(self._json_data())
             case "csv":
@@ -102,7 +103,7 @@ class Report:
         )
         return {"schema": self.SCHEMA, **dict(ordered)}
 
-    def picture(self, canvas: Canvas) -> Iterator[Line | Uncut]:
+    def picture(self, canvas: Canvas) -> Iterator[Line]:
         """Yield the picture, line by line."""
         return lay_out(self.blocks(canvas), canvas)
 
@@ -116,10 +117,11 @@ class Report:
 
         """
         stream = sys.stdout if stream is None else stream
-        if form in DRAWN:
-            write_lines(self.picture(canvas_of(stream, width)), stream)
+        canvas = canvas_of(stream, width)
+        if form in {"table", "text"}:
+            write_lines(self.picture(canvas), stream)
         else:
-            write_pieces(self.pieces(form), stream)
+            stream.writelines(fit(piece, canvas.encoding) for piece in self.pieces(form))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the report in the format that the file's ending names, whole or not at all.
@@ -156,10 +158,6 @@ class Report:
         from dpdemo.results import pictures
 
         return pictures.as_fragment(self.picture(Canvas(pictures.WIDTH)))
-
-
-def _plain(line: Line | Uncut) -> str:
-    return plain(line.line if isinstance(line, Uncut) else line)
 
 
 def rounded(number: float) -> float:

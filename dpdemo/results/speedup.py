@@ -18,7 +18,7 @@ from dpdemo.results.speedupdata import (
     Way,
     Workload,
 )
-from dpdemo.results.table import SHORTEST_BAR, Block, Canvas, Line, Table, right, styled
+from dpdemo.results.table import SHORTEST_BAR, Block, Canvas, Line, Table, right, stacked, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted, ms_span
 
@@ -55,7 +55,6 @@ class SpeedupReport(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.speedup/1"
     DERIVED: ClassVar[tuple[str, ...]] = ("summary",)
-    TITLE: ClassVar[str] = "dpdemo speedup"
     columns: ClassVar[tuple[str, ...]] = (
         *("gpus", "strategy", "scaling", "moved_bytes", "copies_ms_low", "copies_ms_high"),
         *("break_even_ms_low", "break_even_ms_high", "step_ms", "speedup_low", "speedup", "speedup_high"),
@@ -89,21 +88,21 @@ class SpeedupReport(Report):
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the tables, a bar per way for one step, the answer and the assumptions."""
-        yield canvas.text(_title(self), style="bold")
-        yield canvas.text(_setting(self), _link_line(self), style="dim")
+        yield styled(_title(self), "bold")
+        yield stacked([_setting(self), _link_line(self)], "dim")
         for head, rows in _sections(self.ways):
             yield ()
-            yield canvas.text(head, style="bold")
+            yield styled(head, "bold")
             yield from _tables(self.ways, rows, canvas)
         if canvas.draws_bars and any(way.timeline for way in self.ways):
             yield ()
             is_whole = any(way.weak.step_ms for way in self.ways)
             heading = "One step, each GPU keeping its rows" if is_whole else "The copies of one step"
-            yield canvas.text(heading, style="bold")
+            yield styled(heading, "bold")
             yield from _timelines(self.ways, canvas)
         yield ()
-        yield canvas.text(f"{self.summary}.", style="bold")
-        yield canvas.text(*_notes(self), style="dim")
+        yield styled(f"{self.summary}.", "bold")
+        yield stacked(_notes(self), "dim")
 
 
 def _row(scaling: Scaling) -> Iterator[Any]:
@@ -203,12 +202,11 @@ def _heading(way: Way) -> str:
 
 def _tables(ways: tuple[Way, ...], rows: list[_Cells], canvas: Canvas) -> Iterator[Block]:
     """Yield as many columns in each table as fit, without parting the strategies of a number of GPUs."""
-    headings = (canvas.text(_heading(way), style="dim") for way in ways)
-    table = Table(("keep", *right(len(ways))), head=((), *headings))
+    table = Table(("keep", *right(len(ways))), head=("", *map(_heading, ways)))
     for name, cells in rows:
         style = "dim" if name == _BETWEEN else ""
-        found = (canvas.text(cell, style=_STYLES.get(cell, style)) for cell in cells)
-        table.add(canvas.text(name, style=style), *found)
+        found = (styled(cell, _STYLES.get(cell, style)) for cell in cells)
+        table.add(styled(name, style), *found)
     for number, band in enumerate(table.bands(canvas, step=2)):
         if number:
             yield ()
@@ -220,7 +218,7 @@ def _timelines(ways: tuple[Way, ...], canvas: Canvas) -> Iterator[Block]:
     table = Table(("keep", "right"))
     sums = [sum(ms for _, ms in way.timeline) for way in ways]
     for way, total in zip(ways, sums, strict=True):
-        table.add(canvas.text(_heading(way)), canvas.text(ms_span(total, total)))
+        table.add(_heading(way), ms_span(total, total))
     width = max(table.bar_width(canvas), SHORTEST_BAR)
     parts = ([(*_PARTS[name], ms) for name, ms in way.timeline] for way in ways)
     bars = [lettered(each, max(sums), width) for each in parts]

@@ -4,9 +4,8 @@ Bytes are exact, times are estimates with both ends; all times are in millisecon
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from dpdemo.results.formats import plain_fields
 from dpdemo.wording import ms_span
 
 Strategy = Literal["DataParallel", "DDP"]
@@ -138,6 +137,7 @@ class Scaling:
     speedup: Estimate | None = None
     efficiency: Estimate | None = None
     verdict: Verdict | None = None
+    DERIVED: ClassVar[tuple[str, ...]] = ("moved_bytes", "copies_ms")
 
     @property
     def moved_bytes(self) -> int:
@@ -153,10 +153,6 @@ class Scaling:
             point=sum(ms.point for ms in ends),
             high=sum(ms.high for ms in ends),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return plain_fields(self, "moved_bytes", "copies_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

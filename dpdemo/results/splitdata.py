@@ -5,7 +5,7 @@ Identical batches are one `BatchGroup`, so that an epoch of any length is two or
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpdemo.config.fields import Config
@@ -13,7 +13,7 @@ from dpdemo.results.batches import BatchGroup, Stop, Totals, Trace, crossed
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import Distribution
 from dpdemo.results.formats import Row
-from dpdemo.results.report import Report, rounded
+from dpdemo.results.report import Report
 
 if TYPE_CHECKING:
     from dpdemo.arithmetic.sampler import Visit
@@ -31,6 +31,7 @@ class SplitData(Report):
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.report/1"
+    DERIVED: ClassVar[tuple[str, ...]] = ("model", "totals")
     command: str
     config: Config
     devices: Devices
@@ -72,27 +73,12 @@ class SplitData(Report):
         return self.each_batch() if self.verbose else iter(self.batches)
 
     def data(self) -> dict[str, Any]:
-        """Return the JSON form; the batches are an iterator."""
-        found: dict[str, Any] = {
-            "command": self.command,
-            "config": self.config.to_dict(),
-            "devices": list(self.devices),
-            "batches": (group.to_dict() for group in self.listed()),
-            "strategy": self.strategy,
-            "wrapped": self.wrapped,
-            "virtual": self.virtual,
-            "partial": self.partial,
-        }
-        if self.distribution is not None:
-            found["distribution"] = self.distribution.to_dict()
-        if self.trace is not None:
-            found["trace"] = asdict(self.trace)
+        """Return the JSON form; the batches are an iterator, and what does not apply is left out."""
+        found = Report.data(self)
+        found["batches"] = (group.to_dict() for group in self.listed())
         if self.tokens is not None:
-            found["tokens"] = self.tokens.to_dict(verbose=self.verbose)
-        return {**found, "model": self.model, "totals": self._plain_totals()}
-
-    def _plain_totals(self) -> dict[str, Any]:
-        return {name: number and rounded(number) for name, number in asdict(self.totals).items()}
+            found["tokens"] = self.tokens.to_dict(verbose=found.pop("verbose"))
+        return {name: value for name, value in found.items() if value is not None and name != "verbose"}
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # DDP has two more

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.report import Report, rounded
-from dpdemo.results.table import Block, Canvas, Uncut, styled
+from dpdemo.results.table import Block, Canvas, Uncut, stacked, styled
 
 Measure = Literal["balance", "weight", "idle"]
 """Balance is BatchGroup's `utilization`, weight its `sample_weight`, idle the number of its idle GPUs."""
@@ -79,7 +79,6 @@ class SweepReport(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.sweep/1"
     DERIVED: ClassVar[tuple[str, ...]] = ("totals",)
-    TITLE: ClassVar[str] = "dpdemo sweep"
     columns: ClassVar[tuple[str, ...]] = ("batch_size", "gpus", "measure", "value", "has_idle", "has_lone")
     measure: Measure
     near: int
@@ -107,30 +106,36 @@ class SweepReport(Report):
         """Yield the heat map, its legend and the counts."""
         sizes, gpus = self.batch_sizes, [line.gpus for line in self.lines]
         cells = f"{self.totals.cells:,} cell{'s' * (self.totals.cells != 1)}"
-        yield canvas.text(_TITLES[self.measure], style="bold")
-        yield canvas.text(f"batch sizes {_span(sizes)} over {_span(gpus)} GPUs, {cells}", "")
+        yield styled(_TITLES[self.measure], "bold")
+        yield stacked([f"batch sizes {_span(sizes)} over {_span(gpus)} GPUs, {cells}", ""])
         width = canvas.width if canvas.draws_bars else _MARKDOWN_WIDTH
         right = 2 + max(map(len, ["even", *map(_even, self.lines)]))
         columns = cut(len(sizes), max(_LEAST_COLUMNS, width - len("GPUs ") - right))
         merged = columns[0].stop - columns[0].start
         headings = [form.format(merged) for form in _HEADINGS if merged > 1]
         heading = next((text for text in headings if len(f"GPUs {text}") + right <= width), "")
-        yield Uncut(canvas.text(f"GPUs {heading:<{len(columns)}}{'even':>{right}}"))
+        yield Uncut(styled(f"GPUs {heading:<{len(columns)}}{'even':>{right}}"))
         for line in self.lines:
-            drawn = canvas.text(f"{line.gpus:>4} ")
+            drawn = styled(f"{line.gpus:>4} ")
             for column in columns:
-                block = _block(line, column)
-                drawn += styled(block.sign(self.measure), _style(block.colour(self.measure)))
+                values = line.values[column]
+                square = _Square(
+                    mean=sum(values) / len(values),
+                    gpus=line.gpus,
+                    is_idle=2 * sum(line.has_idle[column]) >= len(values),
+                    is_lone=2 * sum(line.has_lone[column]) >= len(values),
+                )
+                drawn += styled(square.sign(self.measure), _style(square.colour(self.measure)))
             yield Uncut(drawn + styled(f"{_even(line):>{right}}"))
-        yield Uncut(canvas.text(f"     {_ticks(sizes, columns)}"))
-        yield canvas.text("", _LEGENDS[self.measure])
+        yield Uncut(styled(f"     {_ticks(sizes, columns)}"))
+        yield stacked(["", _LEGENDS[self.measure]])
         totals = self.totals
         counts = [(totals.ideal, _IDEAL[self.measure]), (totals.lone, "a sample alone on its GPU")]
         if self.measure != "idle":
             counts.insert(1, (totals.idle, "a GPU idle"))
-        yield canvas.text(*(f"{number:,} of {cells}: {text}" for number, text in counts))
+        yield stacked(f"{number:,} of {cells}: {text}" for number, text in counts)
         even = f"the batch size nearest {self.near} that the GPUs share equally, two or more rows each"
-        yield canvas.text("", f"even: {even}.")
+        yield stacked(["", f"even: {even}."])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ class _Square:
     is_lone: bool
 
     def sign(self, measure: Measure) -> str:
-        """Return the sign of the block."""
+        """Return the sign of the square."""
         if measure == "idle":
             return "#" if self.mean == 0 else "+" if self.mean >= 10 else str(max(1, round(self.mean)))
         if self.is_idle or self.is_lone:
@@ -153,7 +158,7 @@ class _Square:
         return str(min(int(10 * self.mean if measure == "balance" else self.mean), 9))
 
     def colour(self, measure: Measure) -> tuple[int, int, int]:
-        """Return the colour of the block: yellow is good, dark blue is not; a mark is darker if worse."""
+        """Return the colour of the square: yellow is good, dark blue is not; a mark is darker if worse."""
         good = {"balance": self.mean**2, "idle": 1 - self.mean / self.gpus}.get(measure, 1 / (self.mean or 1))
         mark = _MARKS.get(self.sign(measure))
         if mark is None:
@@ -166,16 +171,6 @@ def cut(count: int, room: int) -> list[slice]:
     """Cut `count` places into at most `room` slices, all equal but the last."""
     width = -(-count // room)
     return [slice(start, min(start + width, count)) for start in range(0, count, width)]
-
-
-def _block(line: GpuLine, column: slice) -> _Square:
-    values = line.values[column]
-    return _Square(
-        mean=sum(values) / len(values),
-        gpus=line.gpus,
-        is_idle=2 * sum(line.has_idle[column]) >= len(values),
-        is_lone=2 * sum(line.has_lone[column]) >= len(values),
-    )
 
 
 def _style(colour: tuple[int, int, int]) -> str:

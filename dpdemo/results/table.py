@@ -23,34 +23,39 @@ Column = int | Literal["keep", "fold", "right"]
 """A width; or `keep` on one line, `fold` where there is no room, or set to the `right`."""
 
 
-@dataclass(frozen=True)
-class Uncut:
+class Uncut(tuple[tuple[str, str], ...]):
     """A line that runs on past the width, so that a terminal can open its `file:line`; a picture folds it."""
 
-    line: Line
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Table:
     """Cells in columns; `has_rule` draws a rule below the head, `rules` are rows with a rule above them.
 
-    The table alone measures its columns: in the characters that a canvas shows.
+    A name in the head may have several lines. The table alone measures its columns: in the characters that a
+    canvas shows.
     """
 
     columns: Sequence[Column]
     rows: list[tuple[Line, ...]] = field(default_factory=list)
-    head: tuple[Line, ...] = ()
+    head: Sequence[str] = ()
     has_rule: bool = False
     rules: frozenset[int] = frozenset()
     gap: int = GAP
 
-    def add(self, *cells: Line) -> None:
+    def add(self, *cells: Line | str) -> None:
         """Add a row."""
-        self.rows.append(cells)
+        self.rows.append(tuple(styled(cell) if isinstance(cell, str) else cell for cell in cells))
+
+    @property
+    def heads(self) -> list[Line]:
+        """The names above the columns as lines."""
+        return [stacked(name.split("\n"), "dim") for name in self.head]
 
     def widths(self, canvas: "Canvas") -> list[int]:
         """Return the width of each column, had it all the room that it wants."""
-        rows = [self.head, *self.rows] if self.head else self.rows
+        rows = [self.heads, *self.rows] if self.head else self.rows
         return [
             column
             if isinstance(column, int)
@@ -67,7 +72,7 @@ class Table:
         if not width:
             return self
         rows = [(*row[:at], bar, *row[at:]) for row, bar in zip(self.rows, bars, strict=True)]
-        heads = (*self.head[:at], styled(head, "dim"), *self.head[at:]) if self.head else ()
+        heads = (*self.head[:at], head, *self.head[at:]) if self.head else ()
         return replace(self, columns=[*self.columns[:at], width, *self.columns[at:]], rows=rows, head=heads)
 
     def bands(self, canvas: "Canvas", step: int = 1) -> Iterator["Table"]:
@@ -96,7 +101,7 @@ class Table:
         return replace(self, columns=(first, *self.columns[places]), rows=rows, head=head)
 
 
-Block = Line | Table | Uncut
+Block = Line | Table
 
 
 class Canvas(NamedTuple):
@@ -105,10 +110,6 @@ class Canvas(NamedTuple):
     width: int
     draws_bars: bool = True
     encoding: str = "utf-8"
-
-    def text(self, *lines: str, style: str = "") -> Line:
-        """Make a line, or several below each other; nothing in a user's names steers the terminal."""
-        return (("\n".join(map(printable, lines)), style),)
 
     def bar_width(self, room: int) -> int:
         """Return the width of a bar in this room; 0 where it would be too short, and in Markdown."""
@@ -129,20 +130,25 @@ Fact = tuple[str, str, str]
 _REMARKS = {"Note": "bold", "Warning": "bold yellow", "Tip": "bold green"}
 
 
-def facts(canvas: Canvas, found: Iterable[Fact], remarks: Iterable[tuple[str, str]] = ()) -> Table:
+def facts(found: Iterable[Fact], remarks: Iterable[tuple[str, str]] = ()) -> Table:
     """Make the table of a summary: facts, then notes, warnings and a tip, each behind its name."""
     table = Table(("keep", "fold"))
     for name, number, meaning in found:
         joint = " " if number and not meaning.startswith(":") else ""
-        table.add(styled(name), canvas.text(number, style="bold") + styled(joint) + canvas.text(meaning))
+        table.add(name, styled(number, "bold") + styled(joint + meaning))
     for kind, text in remarks:
-        table.add(styled(kind, _REMARKS[kind]), canvas.text(text))
+        table.add(styled(kind, _REMARKS[kind]), text)
     return table
 
 
 def styled(text: str, style: str = "") -> Line:
-    """Make a line of one piece."""
-    return ((text, style),)
+    """Make a line of one piece; nothing in a user's names steers the terminal."""
+    return ((printable(text), style),)
+
+
+def stacked(texts: Iterable[str], style: str = "") -> Line:
+    """Make a line of several texts below each other."""
+    return (("\n".join(map(printable, texts)), style),)
 
 
 def plain(line: Line) -> str:
@@ -158,11 +164,11 @@ def text_width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
-def lay_out(blocks: Iterable[Block], canvas: Canvas) -> Iterator[Line | Uncut]:
+def lay_out(blocks: Iterable[Block], canvas: Canvas) -> Iterator[Line]:
     """Yield the lines of a picture, none with blanks at its end."""
     for block in blocks:
         if isinstance(block, Uncut):
-            yield Uncut(canvas.fitted(block.line))
+            yield Uncut(canvas.fitted(block))
         elif isinstance(block, Table):
             yield from map(_stripped, _table_lines(block, canvas))
         else:
@@ -228,7 +234,7 @@ def _table_lines(table: Table, canvas: Canvas) -> Iterator[Line]:
     widths = _widths(table, canvas)
     rule = canvas.fitted(styled("─" * (sum(widths) + table.gap * (len(widths) - 1)), "dim"))
     if table.head:
-        heads = [wrap(canvas.fitted(cell), width) for cell, width in zip(table.head, widths, strict=False)]
+        heads = [wrap(canvas.fitted(cell), width) for cell, width in zip(table.heads, widths, strict=False)]
         highest = max(map(len, heads))
         bottom = (joined([*[()] * (highest - len(lines)), *lines]) for lines in heads)
         yield from _row_lines(table, widths, tuple(bottom))
@@ -272,5 +278,5 @@ def joined(lines: Iterable[Line]) -> Line:
     """Join lines below each other into one."""
     found: Line = ()
     for number, line in enumerate(lines):
-        found += (styled("\n") if number else ()) + line
+        found += ((("\n", ""),) if number else ()) + line
     return found

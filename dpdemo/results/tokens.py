@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Literal
 
 from dpdemo.arithmetic.tokens import Batch, PadTo, Sharing, each_batch
 from dpdemo.results.bars import IDLE, SHORT, bar
-from dpdemo.results.devicetokens import EVEN, DeviceTokens, Line, Lines, counted_tokens
+from dpdemo.results.devicetokens import EVEN, DeviceTokens, Lines, counted_tokens
 from dpdemo.results.report import rounded
 from dpdemo.results.table import Block, Canvas, Fact, Table, facts, right, styled
 from dpdemo.wording import counted, percent
 
-_HEAD = ("device", "rows", "tokens", "padded", "share")
 _MOST_LINES = 32
+_PADDED = {"chunk": ("its chunk", "its rank's batch"), "batch": ("its batch", "all ranks' batches")}
+"""The rows to whose longest a row is padded: under DataParallel, and under DDP."""
 Order = Literal["data", "shuffled", "grouped", "sorted"]
 _ORDERS = {
     "data": "in the order of the data set",
@@ -87,15 +88,11 @@ class Tokens(DeviceTokens):
                 f"{counted(self.num_samples, 'sample')} packed into {rows:,} rows of up to "
                 f"{counted_tokens(self.pack)}"
             )
-        parts.append(f"each row padded to {self._padding()}")
-        return ", ".join(parts)
-
-    def _padding(self) -> str:
-        if self.pad_to == "chunk":
-            return "the longest of its rank's batch" if self.is_ranks else "the longest of its chunk"
-        if self.pad_to == "batch":
-            return "the longest of all ranks' batches" if self.is_ranks else "the longest of its batch"
-        return counted_tokens(self.pad_to)
+        if isinstance(self.pad_to, int):
+            padding = counted_tokens(self.pad_to)
+        else:
+            padding = f"the longest of {_PADDED[self.pad_to][self.is_ranks]}"
+        return ", ".join([*parts, f"each row padded to {padding}"])
 
     def tables(self, *, verbose: bool) -> Iterator[tuple[str, Lines]]:
         """Yield the worst batch and the epoch; with `verbose`, every batch before them."""
@@ -172,25 +169,23 @@ def token_tables(tokens: Tokens, canvas: Canvas, *, verbose: bool) -> Iterator[B
 def seen_tokens(tokens: SeenTokens, canvas: Canvas) -> Iterator[Block]:
     """Yield the table of a program's calls, and what it comes to."""
     yield from _headed(tokens.heading, tokens.all_lines(), canvas, "dim")
-    yield facts(canvas, tokens.facts(), [("Warning", warning) for warning in tokens.warnings()])
+    yield facts(tokens.facts(), [("Warning", warning) for warning in tokens.warnings()])
 
 
 def _headed(heading: str, lines: Lines, canvas: Canvas, style: str) -> Iterator[Block]:
-    yield canvas.text(heading, style=style)
+    yield styled(heading, style)
     yield _drawn(lines[:_MOST_LINES], canvas)
     if len(lines) > _MOST_LINES:
-        yield canvas.text(f"... and {len(lines) - _MOST_LINES:,} more; --format csv lists all")
-
-
-def _cells(line: Line) -> tuple[str, ...]:
-    rows = f"{line.rows:,}" if line.rows else "idle"
-    return (line.label, rows, f"{line.tokens:,}", f"{line.padded:,}", percent(line.share))
+        yield styled(f"... and {len(lines) - _MOST_LINES:,} more; --format csv lists all")
 
 
 def _drawn(lines: Lines, canvas: Canvas) -> Table:
-    table = Table(("keep", *right(4)), head=tuple(styled(name, "dim") for name in _HEAD), has_rule=True)
+    head = ("device", "rows", "tokens", "padded", "share")
+    table = Table(("keep", *right(4)), head=head, has_rule=True)
     for line in lines:
         style = IDLE if not line.rows else SHORT if line.cost < line.most else ""
-        table.add(*(styled(cell, style) for cell in _cells(line)))
+        rows = f"{line.rows:,}" if line.rows else "idle"
+        cells = (line.label, rows, f"{line.tokens:,}", f"{line.padded:,}", percent(line.share))
+        table.add(*(styled(cell, style) for cell in cells))
     width = table.bar_width(canvas)
     return table.with_bars(5, (bar(line.cost, max(line.most, 1), width) for line in lines), width)

@@ -8,7 +8,6 @@ from dpdemo.results.formats import Row
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, styled
 
-_HEAD = ("sample", "GPU", "weight", "tokens")
 _EQUAL = 1e-9
 """Weights computed in float64 that are this near are the same."""
 
@@ -32,7 +31,7 @@ class WeightsReport(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.weights/1"
     DERIVED: ClassVar[tuple[str, ...]] = ("is_even", "repair")
-    TITLE: ClassVar[str] = "dpdemo sample weights"
+    title: ClassVar[str] = "dpdemo sample weights"
     columns: ClassVar[tuple[str, ...]] = ("sample", "device", "weight", "tokens")
     model: str
     num_gpus: int
@@ -69,16 +68,15 @@ class WeightsReport(Report):
             return f"each {what} counts as much as on one GPU"
         return f"a {what} on {most.device} counts {most.weight:.2f} times as much as on one GPU"
 
-    def blocks(self, canvas: Canvas) -> Iterator[Block]:
+    def blocks(self, _: Canvas) -> Iterator[Block]:
         """Yield the title and a line for each sample."""
         chunks = "+".join(map(str, self.chunks))
         title = f"{self.model}, batch {self.batch_size} as {chunks}: {self.verdict}"
-        yield canvas.text(title, style="bold")
-        rows = Table((8, 8, 10, "fold"), head=tuple(styled(name, "dim") for name in _HEAD), gap=1)
+        yield styled(title, "bold")
+        rows = Table((8, 8, 10, "fold"), head=("sample", "GPU", "weight", "tokens"), gap=1)
         for sample in self.samples:
             weight = "none" if sample.weight is None else f"{sample.weight:.4f}"
-            cells = (str(sample.index), sample.device, weight, str(len(sample.tokens) or 1))
-            rows.add(*map(styled, cells))
+            rows.add(str(sample.index), sample.device, weight, str(len(sample.tokens) or 1))
         yield rows
         if self.repair:
-            yield canvas.text(self.repair, style="green")
+            yield styled(self.repair, "green")

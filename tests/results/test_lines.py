@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given
 from samples import few_gpus, few_sizes, reports, simulated
 
-from dpdemo.results.grouptable import group_lines
-
 
 def labels(**config):
     report = simulated(**config)
-    return [line.label for line in group_lines(report.groups, report.batches[0])]
+    return [line.label for line in report.groups.lines(report.batches[0])]
 
 
 def test_few_devices_have_a_line_each():
@@ -48,7 +46,7 @@ def test_idle_devices_come_last_and_share_a_line_too():
 @given(reports(sizes=few_sizes, gpus=few_gpus))
 def test_lines_hold_every_row_and_every_device_once(report):
     for group in report.batches:
-        lines = list(group_lines(report.groups, group))
+        lines = list(report.groups.lines(group))
 
         assert sum(line.count * line.rows for line in lines) == group.batch_size
         assert sum(line.count for line in lines) == len(report.devices)

@@ -1,7 +1,6 @@
 """Drawing DistributedDataParallel: lines by rank and node, and what was drawn twice or never."""
 
 import dataclasses
-import json
 import re
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from jsonforms import read_json
 from samples import drawn, observed, simulated
 
-from dpdemo.results.grouptable import group_lines
 from dpdemo.results.ranks import Collective, RankModel, RankResult, RanksResult
 
 
@@ -63,7 +61,7 @@ def test_every_rank_is_on_one_line_and_in_order(config):
     report = ddp(**config)
     ranks = config["nodes"] * config["gpus"]
     for group in report.batches:
-        lines = list(group_lines(report.groups, group))
+        lines = list(report.groups.lines(group))
         firsts = [int(re.match(r"ranks? (\d+)", line.label)[1]) for line in lines]
         assert firsts == [sum(line.count for line in lines[:number]) for number in range(len(lines))]
         assert sum(line.count for line in lines) == ranks
@@ -79,12 +77,6 @@ def test_json_of_ranks(config):
         places = [(entry["rank"], entry["node"], entry["local_rank"]) for entry in batch["in_model"]]
         assert places == [(rank, *divmod(rank, config["gpus"])) for rank in range(len(places))]
     assert data["distribution"]["drawn"] == data["totals"]["samples"]
-
-
-def test_json_of_dataparallel_has_no_trace_of_ranks():
-    data = json.loads(drawn(simulated(gpus=3), "json"))
-    assert "distribution" not in data
-    assert "rank" not in data["batches"][0]["in_model"][0]
 
 
 def test_nodes_of_several_sizes_have_lines_of_their_own():
@@ -103,7 +95,7 @@ def test_nodes_of_several_sizes_have_lines_of_their_own():
     )
     distribution = dataclasses.replace(report.distribution, nodes=4)
     report = dataclasses.replace(report, batches=groups, distribution=distribution)
-    assert [line.label for line in group_lines(report.groups, report.batches[0])] == [
+    assert [line.label for line in report.groups.lines(report.batches[0])] == [
         "ranks 0–7: node 0, cuda:0–7",
         "ranks 8–15: node 1, cuda:0–7",
         "ranks 16–19: node 2, cuda:0–3",

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from samples import observed, simulated
 
-from dpdemo.results import splitwords as words
+from dpdemo.results import split as words
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,6 @@ def test_the_setting_lists_the_config(config, expected):
 
 def found(**config):
     return {name: (number, meaning) for name, number, meaning in words.facts(simulated(**config))}
-
-
-def test_an_even_split_wastes_nothing_and_weighs_all_alike():
-    facts = found(gpus=2)
-
-    assert facts["Balance"] == ("100 %", ": no device ever waits for another")
-    assert facts["Sample weight"] == ("", "every sample counts the same")
 
 
 def test_a_short_replica_on_a_shared_device_has_its_number():
