@@ -89,7 +89,11 @@ def command(
     if not check:
         hint = "rules are applied where calls are checked: add --check"
         without_effect(ctx, ("select", "ignore"), "`--check` beside it", "none", hint)
-    rules = _chosen(select, ignore) if check else None
+    rules = (codes_of(select), codes_of(ignore)) if check else None
+    if rules is not None and any(rules):
+        from dpdemo.checking.registry import choose
+
+        choose(*rules)  # a wrong code is reported before anything runs
     run_here(found, hardware, finisher(quiet=quiet, path=report), rules)
 
 
@@ -100,16 +104,6 @@ def run_here(found: Program, hardware: Hardware, finish: Finish, rules: Rules | 
         from dpdemo.executing.execute import execute
 
     raise SystemExit(execute(found, hardware, finish, None if rules is None else CallCheck(*rules)))
-
-
-def _chosen(select: str, ignore: str) -> Rules:
-    """Read which rules to apply, before anything runs."""
-    chosen = codes_of(select), codes_of(ignore)
-    if select or ignore:
-        from dpdemo.checking.registry import choose
-
-        choose(*chosen)
-    return chosen
 
 
 def _without_interpreter(program: list[str], *, is_module: bool) -> tuple[list[str], bool]:

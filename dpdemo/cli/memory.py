@@ -1,6 +1,6 @@
 """`dpdemo memory`: what each GPU must hold, before anyone pays for it."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,6 @@ from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.ranks import num_gpus
 from dpdemo.errors import CheckFailedError
 from dpdemo.results.memorydata import Optimizer, Training, ZeroGrad
-
-if TYPE_CHECKING:
-    from dpdemo.results.memory import MemoryReport
 
 EXAMPLES = (
     "memory model.py:Net --gpus 4 --input 64x512",
@@ -107,16 +104,12 @@ def command(
             numbers=numbers,
         )
     print_report(report, form, save, quiet=quiet)
-    if not report.fits:  # with --fit: not even one sample
-        _fail(report, form, quiet=quiet)
+    if report.fits:
+        return
+    hint = "" if fit else "--fit finds the largest batch that fits"
+    if form in {"json", "csv"}:  # which have no words
+        from dpdemo.results.memory import verdict
 
-
-def _fail(report: "MemoryReport", form: str, *, quiet: bool) -> None:
-    """Exit with 1, and write the reason to stderr if the form on stdout has no words."""
-    from dpdemo.results.memory import verdict
-
-    hint = "" if report.fit is not None else "--fit finds the largest batch that fits"
-    if form in {"json", "csv"}:
         raise CheckFailedError(verdict(report).rstrip("."), hint=hint)
     if hint and not quiet:
         print_hint(hint)

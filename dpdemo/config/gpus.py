@@ -28,21 +28,25 @@ def parse_gpus(text: str) -> int | tuple[int, ...] | str:
     """
     if text.strip().lower() == "all":
         return "all"
-    parts = [part.strip(" ") for part in text.split(",")]
-    is_list = len(parts) > 1
-    if is_list and not parts[-1]:
-        parts.pop()
-    spans = [re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part) for part in parts]  # isdigit lets ³ and ٣ through
-    if not parts or not all(spans):
-        expected = "a count such as 3, ordinals such as 0,2 or 0-3, or `all`"
-        raise _refused(expected, text, _meant(text))
-    ends = [(_bounded(span[1]), _bounded(span[2] or span[1])) for span in spans if span]
-    if is_list or (spans[0] and spans[0][2]):
-        return _ordinals(ends, text)
-    if not ends[0][0]:
+    numbers: list[int] = []
+    for part in re.sub(",[ ]*$", "", text).split(","):
+        span = re.fullmatch(r" *([0-9]+)(?:-([0-9]+))? *", part)  # isdigit lets ³ and ٣ through
+        if span is None:
+            expected = "a count such as 3, ordinals such as 0,2 or 0-3, or `all`"
+            raise _refused(expected, text, _meant(text))
+        first, last = _bounded(span[1]), _bounded(span[2] or span[1])
+        if last < first:
+            hint = f"write {last}-{first}, or list the ordinals in the order you want"
+            raise _refused("a range that goes up", text, hint)
+        numbers += range(first, last + 1)
+    if "," in text or "-" in text:
+        if MAX_GPUS in numbers or len(numbers) > MAX_GPUS:
+            raise _too_many(str(MAX_GPUS) if MAX_GPUS in numbers else text)
+        return tuple(numbers)
+    if not numbers[0]:
         hint = "for the GPU with ordinal 0 write `{gpus=[0]}`; leave `{gpus=}` out for the CPU"
         raise _refused("a count of 1 or more", text, hint)
-    return ends[0][0]
+    return numbers[0]
 
 
 def _meant(text: str) -> str:
@@ -54,19 +58,6 @@ def _meant(text: str) -> str:
     if ".py" in text:
         return f"pass a model as `{{model={text}}}`"
     return "separate ordinals by single commas: 0,1,2"
-
-
-def _ordinals(ends: list[tuple[int, int]], text: str) -> tuple[int, ...]:
-    for first, last in ends:
-        if last < first:
-            hint = f"write {last}-{first}, or list the ordinals in the order you want"
-            raise _refused("a range that goes up", text, hint)
-        if last == MAX_GPUS:
-            raise _too_many(str(last))
-    ordinals = tuple(ordinal for first, last in ends for ordinal in range(first, last + 1))
-    if len(ordinals) > MAX_GPUS:
-        raise _too_many(text)
-    return ordinals
 
 
 def _bounded(digits: str) -> int:
