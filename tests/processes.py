@@ -24,7 +24,7 @@ def run(command, *, check=False, **options):
 
 
 def loaded_by(*words):
-    """Run a command that fails early; give its exit code, and whether torch and rich were imported."""
+    """Run a command; return its exit code, and those of torch, rich and another command that it loaded."""
     code = f"""
 import sys
 sys.argv = ["dpdemo", *{words!r}]
@@ -32,9 +32,10 @@ from dpdemo.cli import main
 try:
     main()
 except SystemExit as stop:
-    print(stop.code, "torch" in sys.modules, "rich" in sys.modules)
+    print()
+    print(stop.code, *sorted({{"torch", "rich", "dpdemo.cli.run"}} & set(sys.modules)))
 """
-    return run([sys.executable, "-c", code], check=True).stdout.split()
+    return run([sys.executable, "-c", code], check=True).stdout.splitlines()[-1].split()
 
 
 def wait_for(what):

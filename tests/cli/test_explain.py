@@ -1,12 +1,7 @@
 """`dpdemo explain` as its user calls it."""
 
-import dataclasses
-import json
-
 import pytest
 from processes import needs_no_gpu
-
-from dpdemo.results.explanation import Explanation
 
 
 @needs_no_gpu
@@ -25,16 +20,3 @@ def test_without_a_gpu_a_hint_names_virtual_ones(dpdemo):
     assert "1 module(input)" in done.out
     assert "dpdemo explain --virtual --gpus 0,1,2" in done.err
     assert dpdemo("explain", "-q").err == ""
-
-
-@needs_no_gpu
-def test_the_checked_in_config_has_an_uneven_split(dpdemo):
-    done = dpdemo("explain", "--virtual", "--config", "configs/primitives.yaml", "-f", "json")
-    found = json.loads(done.out)
-    assert [part["shapes"] for part in found["steps"][0]["made"]] == [[3, 5], [3, 5], [3, 5], [1, 5]]
-    assert set(found) == {"schema", "model", *(field.name for field in dataclasses.fields(Explanation))}
-
-
-def test_missing_format_is_refused(dpdemo):
-    assert dpdemo("explain", "-f", "transcript").code == 2
-    assert "--verbose" not in dpdemo("explain", "--help").out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from processes import run
+from processes import loaded_by
 
 import dpdemo as package
 from dpdemo.cli.app import COMMANDS, build, words_of
@@ -87,23 +87,6 @@ def test_the_version_is_the_packages(dpdemo):
     assert dpdemo("--version").out == f"dpdemo {declared}\n"
 
 
-def test_help_loads_no_command_and_no_torch():
-    import sys
-
-    code = """
-import sys
-sys.argv = ["dpdemo", "--help"]
-from dpdemo.cli import main
-try:
-    main()
-except SystemExit:
-    pass
-print([name for name in ("torch", "dpdemo.cli.run", "dpdemo.config.fields") if name in sys.modules])
-"""
-    done = run([sys.executable, "-c", code], check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
 @pytest.mark.parametrize(
     ("words", "as_option"),
     [
@@ -117,3 +100,29 @@ print([name for name in ("torch", "dpdemo.cli.run", "dpdemo.config.fields") if n
 def test_other_spellings_of_help_work(dpdemo, words, as_option):
     done, expected = dpdemo(*words), dpdemo(*as_option)
     assert (done.code, done.out) == (0, expected.out)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("--help", 0),
+        ("simulate --help", 0),
+        ("simulate --gpus 8", 0),
+        ("sweep", 0),
+        ("page", 0),
+        ("check --list", 0),
+        ("check --explain DP301", 0),
+        ("speedup --link pcie4 --parameters 124M --one-gpu-step 49ms", 0),
+        ("memory", 2),
+        ("memory --gpus 4 --gpu-memory lots", 2),
+        ("memory --gpus 4 --input x", 2),
+        ("memory --gpus 4 --loss none", 2),
+        ("exec --gpus 2 no/such.py", 2),
+    ],
+)
+def test_lines_that_run_no_model_load_neither_torch_nor_rich(line, code):
+    assert loaded_by(*line.split()) == [str(code)]
+
+
+def test_a_line_that_runs_a_model_loads_torch():
+    assert "torch" in loaded_by("explain", "--virtual")

@@ -42,9 +42,3 @@ def test_existing_files_are_not_touched(dpdemo, tmp_path, name):
     assert done.code == 2
     assert f"got {name} there" in done.err
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_a_file_in_place_of_a_folder_is_an_error(dpdemo, tmp_path):
-    (tmp_path / "file").touch()
-    done = dpdemo("init", tmp_path / "file")
-    assert (done.code, "or a place for one" in done.err) == (2, True)

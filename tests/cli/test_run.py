@@ -12,17 +12,6 @@ from rich.console import Console
 
 from dpdemo.cli.startup import loading_torch, progress_bar, users_code
 
-TRANSCRIPT = "".join(
-    f"\tIn Model: input size torch.Size([{rows}, 5]) output size torch.Size([{rows}, 2])\n"
-    f"Outside: input size torch.Size([{rows}, 5]) output_size torch.Size([{rows}, 2])\n"
-    for rows in (30, 30, 30, 10)
-)
-
-
-@needs_no_gpu
-def test_the_transcript_is_the_tutorials_on_a_cpu(dpdemo):
-    assert dpdemo("run", "--format", "transcript").out == TRANSCRIPT
-
 
 @needs_no_gpu
 def test_on_a_cpu_a_hint_names_simulate(dpdemo):
@@ -37,12 +26,6 @@ def test_invisible_gpu_exits_with_2(dpdemo, command):
     assert (done.code, done.out) == (2, "")
     assert "got cuda:0, cuda:1, cuda:2, with none visible here" in done.err
     assert "dpdemo simulate" in done.err
-
-
-def test_pipe_gets_no_escape_codes(program):
-    done = program("run", "--data-size", "60", FORCE_COLOR="", CLICOLOR_FORCE="")
-    assert done.code == 0
-    assert "\x1b" not in done.out + done.err
 
 
 def test_ctrl_c_shows_the_batches_done_so_far_and_exits_130():

@@ -1,7 +1,5 @@
 """Bad usage: exit code 2, a message on stderr with expected, got, where; nothing on stdout; no traceback."""
 
-import sys
-
 import pytest
 
 
@@ -24,31 +22,10 @@ def test_an_empty_value_is_not_taken_for_a_default(dpdemo, words, named):
     assert f"expected a value, got an empty one - at {named}" in done.err
 
 
-def test_an_option_wins_over_the_file(dpdemo, tmp_path):
-    path = tmp_path / "own.yaml"
-    path.write_text("batch_size: 30\n")
-    done = dpdemo("simulate", "-c", path, "--batch-size", "64", "-f", "csv", "-q")
-    assert "64x5" in done.out
-
-
 def test_no_command_at_all_shows_the_help(dpdemo):
     done = dpdemo()
     assert done.code == 2
     assert "simulate" in done.out + done.err
-
-
-def test_failing_forward_exits_with_1_and_the_users_frames(dpdemo, tmp_path, monkeypatch):
-    lines = ["from torch import nn", "", "class Fails(nn.Module):", "    def forward(self, x):"]
-    (tmp_path / "cli_models.py").write_text("\n".join([*lines, "        raise ValueError('no')", ""]))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    done = dpdemo("run", "--model", "cli_models:Fails")
-    sys.modules.pop("cli_models", None)
-    assert done.code == 1
-    assert "ValueError: no" in done.err
-    assert "cli_models.py:5 in forward" in done.err
-    assert done.out == ""
-    assert "Traceback" not in done.err
 
 
 def test_more_memory_than_there_is_is_an_error_and_no_traceback(dpdemo):

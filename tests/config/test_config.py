@@ -129,13 +129,6 @@ def test_conflicting_keys_are_refused(tmp_path, monkeypatch, text, message, hint
     assert refuse(tmp_path, monkeypatch, text) == (message, hint)
 
 
-@pytest.mark.parametrize(
-    ("values", "gpus"), [({}, None), ({"gpus": 3}, 3), ({"gpus": [2, 0]}, (2, 0)), ({"gpus": "all"}, "all")]
-)
-def test_gpus_are_a_count_a_list_or_all(values, gpus):
-    assert make_config(values).gpus == gpus
-
-
 def test_an_output_device_beside_a_list_may_be_any_gpu():
     assert make_config({"gpus": [0, 1], "output_device": 7}).output_device == 7
 
@@ -217,12 +210,6 @@ def test_a_functions_signature_lists_every_key_with_its_default(name):
 
 def test_the_keys_for_type_checkers_are_those_of_the_config():
     assert [*Keys.__annotations__] == [*KEYS]
-
-
-def test_a_wrong_keyword_is_answered_with_the_nearest():
-    with pytest.raises(dpdemo.UsageError) as caught:
-        dpdemo.simulate(**{"batch-size": 8})
-    assert caught.value.hint == "did you mean `batch_size`?"
 
 
 @pytest.mark.parametrize(

@@ -66,16 +66,6 @@ def test_other_texts_are_refused(text, message, hint):
     assert caught.value.worded(Edge()) == (f"{message} - at option `--gpus`", hint)
 
 
-@given(st.lists(st.integers(0, 127), min_size=2))
-def test_any_list_of_ordinals_is_read_back(numbers):
-    assert parse_gpus(",".join(map(str, numbers))) == tuple(numbers)
-
-
-@given(st.integers(0, 127))
-def test_a_lone_ordinal_has_a_comma_behind_it(number):
-    assert parse_gpus(f"{number},") == (number,)
-
-
 @given(st.text() | st.text(alphabet="0123456789,- al"))
 def test_any_text_is_gpus_or_a_usage_error(text):
     try:

@@ -98,16 +98,6 @@ def test_unreadable_file_is_refused_with_the_reason(in_tmp):
         assert caught.value.hint == "check the path, and who may read it"
 
 
-@pytest.mark.usefixtures("in_tmp")
-def test_a_file_whose_reading_fails_says_why(monkeypatch):
-    def fail(*_args: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("dpdemo.config.yamlfile.read_bytes", fail)
-    with pytest.raises(UsageError, match=r"^expected a YAML file, got 'Permission denied' - at c.yaml$"):
-        load_config("c.yaml")
-
-
 def test_a_path_with_a_nul_is_no_file():
     with pytest.raises(UsageError, match=r"^expected a YAML file, got 'embedded null (byte|character)'"):
         load_config("a\0b")
@@ -134,12 +124,6 @@ def test_a_huge_file_is_refused_unread(in_tmp):
         UsageError, match=r"^expected a config of at most 65536 bytes, got a larger file - at c.yaml$"
     ):
         load_config("c.yaml")
-
-
-def test_a_message_cannot_steer_the_terminal():
-    with pytest.raises(UsageError, match=r"a second time") as caught:
-        parse_mapping('"\\e[31m": 1\n"\\e[31m": 2\n', "c.yaml")
-    assert str(caught.value) == r"expected each key once, got `'\x1b[31m'` a second time - at c.yaml:2"
 
 
 def outcome(read: Callable[[], tuple[dict, dict]]) -> Config | UsageError:

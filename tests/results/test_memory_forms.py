@@ -1,7 +1,5 @@
 """The picture of what each GPU must hold, and its other forms: goldens, read back, and what always holds."""
 
-import csv
-import io
 import itertools
 import re
 from dataclasses import replace
@@ -10,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonforms import read_json
 from memories import GIB, MIB, first, fitted, gpu, other, report
 from samples import drawn
 
@@ -58,18 +55,6 @@ parts = st.lists(
     st.sampled_from([0, 512, 3 * MIB, 5 * GIB, 80 * GIB]), min_size=len(PARTS), max_size=len(PARTS)
 ).map(tuple)
 capacities = st.sampled_from([None, 1024, 24 * GIB, 80 * GIB])
-
-
-@st.composite
-def reports(draw):
-    limited = draw(st.booleans())
-    base = first()
-    held = [
-        replace(base, device=f"cuda:{device}", parts=draw(parts))
-        for device in range(draw(st.integers(1, 12)))
-    ]
-    limit = draw(capacities.filter(bool)) if limited else None
-    return report(*(replace(each, capacity_bytes=limit) for each in held))
 
 
 @given(parts, capacities.filter(bool), st.integers(5, 80), st.sampled_from([1, 1000]))
@@ -207,23 +192,3 @@ def test_parameters_are_counted_as_people_count(number, said):
 )
 def test_only_an_exactly_full_gpu_is_at_100_percent(held, said):
     assert share(gpu(0, "forward", 1000, activations=held)) == said
-
-
-@pytest.mark.slow
-@given(reports())
-def test_json_adds_up(found):
-    read = read_json("memory", drawn(found, "json"))
-    for each in read["gpus"]:
-        assert sum(each["parts_bytes"].values()) == each["peak_bytes"]
-        if each["capacity_bytes"] is not None:
-            assert each["capacity_bytes"] - each["peak_bytes"] == each["spare_bytes"]
-
-
-@given(reports())
-def test_csv_has_a_line_a_gpu_whose_parts_add_up(found):
-    rows = list(csv.DictReader(io.StringIO(drawn(found, "csv"))))
-    assert [row["device"] for row in rows] == [each.device for each in found.gpus]
-    for row in rows:
-        assert sum(int(row[f"{key}_bytes"]) for key in KEYS) == int(row["peak_bytes"])
-        assert row["fits"] == ("false" if row["answer"] == "does not fit" else "true")
-        assert row["spare_bytes"].startswith("-") is (row["answer"] != "fits")

@@ -9,16 +9,7 @@ import pytest
 from hypothesis import given
 from jsonforms import read_json
 from rich.console import Console
-from samples import (
-    called,
-    drawn,
-    few_gpus,
-    few_sizes,
-    reports,
-    returning_a_dict,
-    simulated,
-    write,
-)
+from samples import called, drawn, few_gpus, few_sizes, reports, returning_a_dict, simulated, write
 
 few = reports(sizes=few_sizes, gpus=few_gpus)
 
@@ -81,15 +72,6 @@ def test_json_adds_up(report):
         assert [entry["device"] for entry in batch["in_model"]] + batch["idle"] == data["devices"]
         samples += batch["count"] * sum(rows)
     assert samples == data["totals"]["samples"]
-
-
-def test_single_values_precede_lists_and_a_replica_takes_one_line():
-    lines = drawn(simulated(gpus=2), "json").splitlines()
-
-    assert [line.split('"')[1] for line in lines[:4]] == ["schema", "command", "strategy", "wrapped"]
-    assert (
-        '    {"replica": 1, "device": "cuda:1", "rows": 15, "input": [15, 5], "output": [15, 2]}],' in lines
-    )
 
 
 def test_json_floats_have_at_most_six_digits():

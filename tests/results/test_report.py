@@ -52,13 +52,6 @@ def test_batches_are_numbered_through_and_use_every_device_or_name_it_idle(confi
         assert [replica.replica for replica in batch.in_model] == list(range(len(batch.in_model)))
 
 
-@pytest.mark.parametrize(
-    ("gpus", "utilization"), [(None, 1.0), (1, 1.0), (2, 1.0), (3, 100 / 102), (8, 100 / (3 * 32 + 16))]
-)
-def test_utilization_is_rows_computed_over_row_slots(gpus, utilization):
-    assert simulate(gpus=gpus).totals.utilization == utilization
-
-
 def test_a_batch_has_its_own_utilization():
     full, last = simulate(gpus=8).batches
     assert (full.utilization, last.utilization) == (30 / 32, 10 / 16)

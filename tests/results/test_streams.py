@@ -4,9 +4,6 @@ import sys
 
 import processes
 
-import dpdemo
-from dpdemo.files import endings
-
 LOADED = "import sys; print(*sorted({'torch','rich','typer','pydantic','ruamel'} & set(sys.modules)))"
 
 
@@ -17,29 +14,12 @@ def run(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_formats_and_endings_are_pinned():
-    forms = dpdemo.simulate().FORMS
-    assert forms == ("json", "csv", "markdown", "transcript")
-    assert endings(forms) == (".svg", ".html", ".txt", ".json", ".csv", ".md")
-
-
 def test_a_table_in_a_pipe_loads_no_library_and_is_80_columns_wide():
     code = f"import dpdemo; dpdemo.simulate(gpus=3).write('table'); {LOADED}"
     for environment, width in (({}, 80), ({"COLUMNS": "67"}, 67)):
         *lines, loaded = run(code, **environment).splitlines()
         assert loaded == ""
         assert max(map(len, lines)) == width
-
-
-def test_every_format_survives_an_ascii_stream():
-    forms = ("table", "transcript", "json", "csv", "markdown")
-    code = f"""
-import dpdemo
-report = dpdemo.simulate(gpus=20, batch_size=25, model="módulo:Größe")
-for form in {forms!r}:
-    report.write(form)
-"""
-    assert run(code, PYTHONIOENCODING="ascii").isascii()
 
 
 def test_colours_are_forced_on_a_pipe():

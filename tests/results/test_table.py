@@ -9,16 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from samples import (
-    called,
-    drawn,
-    interrupted,
-    observed,
-    reports,
-    returning_a_dict,
-    simulated,
-    write,
-)
+from samples import called, drawn, interrupted, observed, reports, returning_a_dict, simulated, write
 
 GOLDEN = Path(__file__).parent / "golden"
 
