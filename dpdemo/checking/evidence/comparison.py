@@ -87,6 +87,8 @@ class Comparison:
     """Arguments of which a replica needs all: it raised, and with all of them does not."""
     mixing: Place | None = None
     """The line of forward that first mixes samples, if that is why results differ and it is known."""
+    is_of_state: bool = False
+    """Whether samples mix in state alone: once it has seen the batch, the model is right about each chunk."""
 
     @property
     def is_along_another(self) -> bool:

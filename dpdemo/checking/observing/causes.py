@@ -63,6 +63,18 @@ class Causes:
         whole, chunk = calls
         return first_mixing(whole, chunk, code_of(self.runner.forward))
 
+    def is_of_state(self) -> bool:
+        """Whether chunks have the results of one device too, once the model has seen the whole batch.
+
+        So it is for a mean that the first batch sets for good: samples mix in state that replicas lose.
+        """
+        model = self.runner.single_model(self.mode)
+        self.runner.called_aside(model, (self.draft.args, self.draft.kwargs))
+        results = [self.runner.called_aside(model, chunk) for chunk in self.draft.delivered]
+        return all(result is not None for result in results) and self._is_single(
+            results, self.draft.wrapper.dim
+        )
+
     def needed_whole(self) -> tuple[str, ...]:
         """Name tensors without all of which a replica raises, and runs with them; () where there are none."""
         raising = min(self.draft.failures, default=None)

@@ -178,8 +178,12 @@ class Judge:
             return comparison
         better = causes.better_dim()
         dims = causes.batch_dims() if better is None else ()
-        mixing = causes.mixing() if better is None and not dims and dim == 0 else None
-        return replace(comparison, better_dim=better, batch_dims=dims, mixing=mixing)
+        is_known = better is not None or bool(dims)
+        mixing = causes.mixing() if not is_known and dim == 0 else None
+        of_state = not is_known and causes.is_of_state()
+        return replace(
+            comparison, better_dim=better, batch_dims=dims, mixing=mixing, is_of_state=of_state
+        )
 
     def _compare_gradients(self, alone: object, comparison: Comparison) -> Comparison:
         single, parallel, draft = self.single, self.parallel, self.draft

@@ -180,7 +180,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         is_it = comparison.values_equal is False and comparison.equals_chunkwise
         if not is_it or comparison.blamed or comparison.reordered:
             continue  # that is DP205, or DP409
-        if (probe.mode == "train" and probe.norms_batches) or _reads_state(probe) or draws_its_own(probe):
+        if (probe.mode == "train" and probe.norms_batches) or _is_of_state(probe) or draws_its_own(probe):
             continue
         what = (
             f"{result_at(comparison.differing)} of a sample depends on the others of its batch: it differs "
@@ -191,8 +191,13 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         yield Found(subject, what, place, probe, advice=advise("features"))
 
 
-def _reads_state(probe: Probe) -> bool:
-    """Whether the line that first mixes samples names state that forward has changed: DP301 or DP305."""
+def _is_of_state(probe: Probe) -> bool:
+    """Whether samples mix in state that forward changes: that is DP301 or DP305.
+
+    Either chunks are right once that is set, or the line that first mixes samples names it.
+    """
+    if probe.comparison.is_of_state:
+        return True
     lost = [
         change
         for change in probe.changes
