@@ -108,16 +108,8 @@ def writing_argument(function: Any, name: str) -> Written:
     """Find the statement of a function that changes one of its arguments in place."""
     code = code_of(function)
     node = _defined_by(code)
-    for statement in _statements(node.body) if node else ():
-        rebinds = isinstance(statement, ast.Assign)
-        for target in _written_in(statement):
-            if (
-                isinstance(target, ast.Name)
-                and target.id == name
-                and not (rebinds and target in _targets(statement))
-            ):
-                return _written(code.co_filename if code else "", node, statement)
-    return Written()
+    found = _first_write(code.co_filename, node, name) if code and node else None
+    return found or Written()
 
 
 # classes
@@ -160,12 +152,19 @@ def writing(owner: type, path: str) -> Written | None:
         is_setup = method.name == "__init__" or (method.name in setup and method.name not in ran)
         if is_setup or not method.args.args:
             continue
-        target = attribute_at(path, method.args.args[0].arg)
-        for statement in _statements(method.body):
-            is_it = any(isinstance(part, ast.Attribute) and ast.unparse(part) == target
-                        for part in _written_in(statement))  # fmt: skip
-            if is_it:
-                return _written(file, method, statement, target)
+        if found := _first_write(file, method, attribute_at(path, method.args.args[0].arg)):
+            return found
+    return None
+
+
+def _first_write(file: str, function: _Function, target: str) -> Written | None:
+    """Find the first statement that writes to what an expression stands for; a name of its own it may get."""
+    for statement in _statements(function.body):
+        renamed = _targets(statement) if isinstance(statement, ast.Assign) else []
+        for part in _written_in(statement):
+            is_renamed = isinstance(part, ast.Name) and part in renamed
+            if isinstance(part, ast.Name | ast.Attribute) and ast.unparse(part) == target and not is_renamed:
+                return _written(file, function, statement, target)
     return None
 
 
@@ -182,13 +181,13 @@ def reads_in_forward(owners: Iterable[type], name: str) -> bool:
     return False
 
 
-def _written(file: str, function: _Function | None, statement: ast.stmt, target: str = "?") -> Written:
+def _written(file: str, function: _Function, statement: ast.stmt, target: str) -> Written:
     text = ast.get_source_segment(_text(file), statement) or ast.unparse(statement)
     names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    body = function.body if function is not None and function.name == "forward" else []
+    body = function.body if function.name == "forward" else []
     others = [other for other in body if other is not statement]
     is_read = any(target in ast.unparse(other) for other in others)
-    place = line_of(file, statement.lineno, function.name if function else "")
+    place = line_of(file, statement.lineno, function.name)
     return Written(text, place, statement in body and names <= {"self"} and not is_read)
 
 

@@ -36,6 +36,11 @@ class Leaf:
         """Whether it is a tensor, and so cut by scatter and joined by gather."""
         return self.shape is not None
 
+    @property
+    def fields(self) -> list[str]:
+        """Of an object: its attributes, or keys, that hold tensors."""
+        return list(dict.fromkeys(re.split(r"[ .\[]", name, maxsplit=1)[0] for name in self.tensors_inside))
+
     def size(self, dim: int) -> int | None:
         """Return a tensor's size along the batch dimension, or None where it has none."""
         return (

@@ -165,14 +165,11 @@ class Causes:
         results = self.runner.chunk_results(draft.delivered, self.mode, dtype=double)
         if single is None or results is None:
             return False
-        joined = compare.joined(results, draft.wrapper.dim)
-        leaf = dict(flatten(single)).get(path)
-        if joined is None or path not in joined or not isinstance(leaf, torch.Tensor):
+        joined = compare.joined(results, draft.wrapper.dim) or {}
+        one, many = dict(flatten(single)).get(path), joined.get(path)
+        if many is None or not isinstance(one, torch.Tensor) or one.shape != many.shape:
             return False
-        leaf = leaf.detach().cpu()
-        if leaf.shape != joined[path].shape or not leaf.is_floating_point():
-            return False
-        return float((leaf - joined[path]).abs().max()) <= _ROUNDING * gap
+        return one.is_floating_point() and compare.gap(one, many) <= _ROUNDING * gap
 
     def _is_single(self, results: list[object], dim: int) -> bool:
         joined = compare.joined(results, dim)

@@ -56,7 +56,7 @@ def first_difference(first: object, other: object) -> tuple[bool | None, str | N
         if leaf.shape != twin.shape:
             return None, path, 0.0
         if not same_numbers(leaf, twin):
-            return False, path, _gap(leaf, twin)
+            return False, path, gap(leaf, twin)
     return True, None, 0.0
 
 
@@ -106,7 +106,8 @@ def joined_objects(single: object, parallel: object) -> tuple[str, ...]:
     )
 
 
-def _gap(first: torch.Tensor, other: torch.Tensor) -> float:
+def gap(first: torch.Tensor, other: torch.Tensor) -> float:
+    """Return the largest difference of two tensors' numbers."""
     wide = torch.complex128 if first.is_complex() else torch.float64
     return float((first.detach().cpu().to(wide) - other.detach().cpu().to(wide)).abs().max())
 

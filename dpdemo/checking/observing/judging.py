@@ -181,9 +181,7 @@ class Judge:
         is_known = better is not None or bool(dims)
         mixing = causes.mixing() if not is_known and dim == 0 else None
         of_state = not is_known and causes.is_of_state()
-        return replace(
-            comparison, better_dim=better, batch_dims=dims, mixing=mixing, is_of_state=of_state
-        )
+        return replace(comparison, better_dim=better, batch_dims=dims, mixing=mixing, is_of_state=of_state)
 
     def _compare_gradients(self, alone: object, comparison: Comparison) -> Comparison:
         single, parallel, draft = self.single, self.parallel, self.draft

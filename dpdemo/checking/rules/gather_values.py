@@ -123,9 +123,8 @@ def _joinable(leaf: Leaf) -> Advice:
     """Advise what gather can join in the place of a number, or of an object."""
     if leaf.type in {"int", "float", "bool", "complex"}:
         return advise("full", result=leaf.path, value=leaf.text)
-    fields = list(dict.fromkeys(re.split(r"[ .\[]", name, maxsplit=1)[0] for name in leaf.tensors_inside))
-    if fields:
-        code = ", ".join(f'"{field}": out.{field}' for field in fields)
+    if leaf.fields:
+        code = ", ".join(f'"{field}": out.{field}' for field in leaf.fields)
         return advise("plain dict", result=leaf.path, is_mapping="", fields=code)
     return advise("without", what=f"the {leaf.type}")
 

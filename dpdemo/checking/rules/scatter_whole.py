@@ -130,10 +130,9 @@ def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
 
 def _opened(leaf: Leaf, call: Call) -> Advice:
     """Advise a dict in the place of an object."""
-    fields = list(dict.fromkeys(re.split(r"[ .\[]", name, maxsplit=1)[0] for name in leaf.tensors_inside))
-    if top_name(leaf.path) != leaf.path or not all(field.isidentifier() for field in fields):
+    if top_name(leaf.path) != leaf.path or not all(field.isidentifier() for field in leaf.fields):
         return Advice()
-    code = ", ".join(f'"{field}": {leaf.path}.{field}' for field in fields)
+    code = ", ".join(f'"{field}": {leaf.path}.{field}' for field in leaf.fields)
     return change_call(call, "and forward reads a dict", **{leaf.path: f"{{{code}}}"})
 
 

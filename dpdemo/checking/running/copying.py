@@ -7,12 +7,10 @@ rest the factory is called again.
 
 import contextlib
 import copy
-import copyreg
 import functools
 import threading
 import types
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,8 +23,6 @@ from dpdemo.checking.running.batches import brought_along
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
 from dpdemo.virtual.applying import Patch, applied
-from dpdemo.virtual.labels import stamp
-from dpdemo.virtual.state import the_session
 
 
 class ModelSource:
@@ -102,14 +98,12 @@ def deep_copy(model: nn.Module) -> nn.Module:
     for tensor in held:
         if isinstance(tensor, torch.Tensor) and not tensor.is_leaf:  # a forward left it, as of weight norm
             memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-    memo.update(_copied_parameters(model))
     copying = _FunctionCopies(model)
     copiers = {
         types.FunctionType: copying.copy,
         weakref.ref: copying.copy_reference,  # a child may lead to its parent so
         functools._lru_cache_wrapper: copying.copy_cached,
         **_LOCKS,
-        **{kind: _copy_module for kind in set(map(type, model.modules())) if _is_copied_by_its_state(kind)},
     }
     why = "a copy of a model leads to no part of the original"
     with applied(Patch(_DISPATCH, kind, copier, why) for kind, copier in copiers.items()):
@@ -129,63 +123,6 @@ def deep_copy(model: nn.Module) -> nn.Module:
 
 _DISPATCH: object = vars(copy)["_deepcopy_dispatch"]
 _WITHOUT_TENSORS = (bool, int, float, str, type(None))
-
-
-def _copied_parameters(model: nn.Module) -> dict[int, object]:
-    """Copy parameters as `Parameter.__deepcopy__` does, past the virtual GPUs, which are told afterwards."""
-    plain = [
-        parameter
-        for parameter in model.parameters()
-        if type(parameter) is nn.Parameter and not parameter.is_meta
-    ]
-    places = [
-        (parameter, parameter.get_device()) for parameter in plain if parameter.device.type in {"cpu", "cuda"}
-    ]
-    with torch._C._DisableTorchDispatch():
-        twins = {
-            id(parameter): nn.Parameter(
-                parameter.detach().clone(memory_format=torch.preserve_format), parameter.requires_grad
-            )
-            for parameter, _ in places
-        }
-    for parameter, index in places:
-        if index >= 0:
-            stamp(twins[id(parameter)], the_session(), index)
-    return dict(twins)
-
-
-def _is_copied_by_its_state(kind: type[nn.Module]) -> bool:
-    """Return whether a class says nothing of its own about copying, but for what its state is."""
-    methods = ("__deepcopy__", "__getnewargs_ex__", "__getnewargs__")
-    is_plain = all(
-        getattr(kind, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__", "__new__")
-    )
-    is_known = kind in copyreg.dispatch_table or kind in vars(copy)["_deepcopy_dispatch"]
-    return is_plain and not is_known and not any(hasattr(kind, name) for name in methods)
-
-
-def _copy_module(module: Any, memo: dict[int, object]) -> object:
-    """Copy as `copy.deepcopy` does by way of `__reduce_ex__`, at a third of the cost.
-
-    A module has a dozen dicts of hooks, nearly all of them empty, and plain values.
-    """
-    twin: Any = object.__new__(type(module))
-    memo[id(module)] = twin  # first: what it holds may lead back to it
-    given = module.__getstate__()
-    vars(copy)["_keep_alive"](given, memo)  # as long as `memo` knows its parts by their ids
-    state = given if type(given) is dict else copy.deepcopy(given, memo)
-    if state is given:
-        state = {name: _copy_value(value, memo) for name, value in given.items()}
-    twin.__setstate__(state)
-    return twin
-
-
-def _copy_value(value: object, memo: dict[int, object]) -> object:
-    if type(value) in _WITHOUT_TENSORS:
-        return value
-    if type(value) is OrderedDict and not value and not vars(value):
-        return memo.setdefault(id(value), OrderedDict())  # two modules may share one
-    return copy.deepcopy(value, memo)
 
 
 def _copy_condition(condition: threading.Condition, memo: dict[int, object]) -> threading.Condition:
