@@ -209,14 +209,6 @@ class RowsAreFlattenedBatchFirst(Recurrent):
         return self.rnn(x)[0].reshape(-1, 5)
 
 
-@twin("DP409", given=steps)
-class BothStatesAreReturnedBatchFirst(Recurrent):
-    def forward(self, x):
-        self.rnn.flatten_parameters()
-        y, state = self.rnn(x)
-        return y, tuple(part.transpose(0, 1) for part in state)
-
-
 class Detector(nn.Module):
     def __init__(self):
         super().__init__()

@@ -100,10 +100,3 @@ class NamesAreLookedUpInALoop(Net):
         for index in y.argmax(-1).tolist():
             names.append("abc"[index])  # noqa: PERF401 - as people write it
         return y, names
-
-
-@twin("DP301", also=["DP301"])
-class RowsOnTheModelAreScratchSpace(Net):
-    def forward(self, x):
-        self.scratch = self.fc(x)
-        return self.scratch.relu()

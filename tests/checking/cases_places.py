@@ -95,22 +95,6 @@ def texts_come_with_the_numbers_of_rows():
 # ---- what `__init__` keeps: there, and a property ----
 
 
-@trigger("DP302", "`stats`", raises=True)
-class TensorsInADictStayOnGpu0(Net):
-    def __init__(self):
-        super().__init__()
-        self.stats = {
-            "mean": torch.zeros(4, device="cuda:0"),
-            0: torch.ones(4, device="cuda:0"),
-        }
-
-    def scaled(self, x):
-        return (x - self.stats["mean"]) / self.stats[0]
-
-    def forward(self, x):
-        return self.fc(self.scaled(x))
-
-
 @twin("DP302")
 class APropertyJoinsBuffers(Net):
     def __init__(self):

@@ -194,12 +194,6 @@ def time_comes_first():
     return Recurring(), torch.randn(6, 8, 4, generator=torch.Generator().manual_seed(1))
 
 
-@trigger("DP216", "samples on dimension 1")
-def time_comes_first_in_a_transformer():
-    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0)
-    return layer, torch.randn(6, 8, 4, generator=torch.Generator().manual_seed(1))
-
-
 @twin("DP216", gpus=2)
 def time_comes_first_and_samples_are_cut():
     return nn.DataParallel(Recurring().to("cuda:0"), device_ids=[0, 1], dim=1), torch.randn(6, 8, 4)

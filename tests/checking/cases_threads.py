@@ -21,13 +21,6 @@ def bfloat16_around_a_model_is_float16_inside():
     return Linear(), x()
 
 
-@twin("DP601")
-class AutocastStandsInForward(Net):
-    def forward(self, x):
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            return self.fc(x)
-
-
 @trigger("DP602", "inference_mode is true around the call and false in replicas")
 class InferenceModeEndsAtTheReplicas(Head):
     def forward(self, x):

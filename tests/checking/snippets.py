@@ -135,19 +135,6 @@ class SamplesOfOneClassAttractEachOther(nn.Module):
         return -(alike * logits).sum(1) / alike.sum(1)
 
 
-@expects("DP212", given=lambda: (drawn(8, 6, 4), (torch.zeros(1, 8, 5), torch.zeros(1, 8, 5))))
-class AHiddenStateIsMadeForTheBatch(nn.Module):
-    """The tutorial's LSTM with init_hidden, called with its state."""
-
-    def __init__(self):
-        super().__init__()
-        self.rnn, self.head = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 2)
-
-    def forward(self, x, state):
-        out, _ = self.rnn(x, state)
-        return self.head(out[:, -1])
-
-
 @expects("DP301", given=lambda: drawn(8, 6, 4))
 class AHiddenStateIsKeptOnSelf(nn.Module):
     """`self.hidden` from one batch to the next."""
@@ -160,14 +147,6 @@ class AHiddenStateIsKeptOnSelf(nn.Module):
         out, hidden = self.rnn(x, self.hidden)
         self.hidden = hidden.detach()
         return out
-
-
-@expects("DP310")
-def activations_are_kept_by_hooks():
-    """Grad-CAM: a dict outside of the model."""
-    model, kept = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)), {}
-    model[0].register_forward_hook(lambda _, __, output: kept.update(activations=output))
-    return model, drawn(8, 3, 6, 6)
 
 
 @expects(given=lambda: drawn(8, 3, 6, 6))
@@ -187,19 +166,6 @@ class SkipsAreALocalList(nn.Module):
         for stage in self.up:
             x = stage(torch.cat([x, skips.pop()], 1))
         return x
-
-
-@expects("DP309")
-class SkipsAreAListOnSelf(nn.Module):
-    """U-Net, written with an attribute."""
-
-    def __init__(self):
-        super().__init__()
-        self.down, self.up, self.skips = nn.Linear(8, 8), nn.Linear(16, 4), []
-
-    def forward(self, x):
-        self.skips.append(self.down(x))
-        return self.up(torch.cat([x, self.skips.pop()], 1))
 
 
 class Graph(nn.Module):
@@ -228,56 +194,6 @@ def one_adjacency_is_shared_by_all_samples():
     return Graph(), (drawn(8, 5, 8), torch.eye(5) + 0.1)
 
 
-@expects("DP302", given=lambda: torch.arange(48).view(8, 6) % 10)
-class PositionsAreAPlainTensor(nn.Module):
-    """A transformer whose table of positions was put on the GPU by hand."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(10, 4)
-        self.positions = drawn(6, 4).to("cuda:0")
-
-    def forward(self, ids):
-        return self.embed(ids) + self.positions[: ids.size(1)]
-
-
-@expects("DP303", given=lambda: drawn(8, 6, 4))
-class AMaskIsMadeOnTheFirstGpu(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(4, 1, batch_first=True)
-
-    def forward(self, x):
-        mask = torch.triu(torch.ones(x.size(1), x.size(1), device="cuda:0"), 1).bool()
-        return self.attention(x, x, x, attn_mask=mask)[0]
-
-
-@expects("DP304")
-class LayersAreInAPlainList(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = [nn.Linear(8, 8).to("cuda:0") for _ in range(2)]
-        self.head = nn.Linear(8, 2)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x).relu()
-        return self.head(x)
-
-
-@expects("DP308", given=lambda: (drawn(8, 8), torch.ones(8, 2)))
-class AMaskTakesTheTypeOfTheFirstParameter(nn.Module):
-    """As `get_extended_attention_mask` of transformers 3."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(8, 2)
-
-    def forward(self, x, mask):
-        mask = (1 - mask.to(next(self.parameters()).dtype)) * -1e4
-        return self.fc(x) + mask
-
-
 @expects("DP501")
 def a_loss_with_padding_is_averaged_in_forward():
     """A language model that returns its loss."""
@@ -292,16 +208,6 @@ def a_loss_with_padding_is_averaged_in_forward():
 
     labels = torch.arange(48).view(8, 6) % 10
     return Net(), (labels, labels.masked_fill(torch.arange(6) > torch.arange(8)[:, None] % 6, -100))
-
-
-@expects("DP406", given=lambda: (drawn(8, 6, 4), torch.tensor([2, 3, 4, 5, 6, 1, 2, 3])))
-class TheLastWordsAreCutOff(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x, lengths):
-        return self.fc(x)[:, : int(lengths.max())]
 
 
 @expects("DP215", given=lambda: (drawn(8, 6, 4), torch.tensor([2, 3, 4, 5, 6, 1, 2, 3])))
@@ -422,39 +328,6 @@ class ATensorMultipliesInAWayOfItsOwn(Encoder):
         return x @ self.fc.weight.t()
 
 
-@expects("DP408")
-class AListForEachPictureIsReturned(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return [{"boxes": row.view(2, 4)} for row in self.fc(x)]
-
-
-@expects("DP402")
-def an_object_is_returned():
-    class Output:
-        def __init__(self, logits):
-            self.logits = logits
-
-    class Net(Encoder):
-        def forward(self, x):
-            return Output(super().forward(x))
-
-    return Net(), drawn(8, 8)
-
-
 @expects("DP316", "DP306")
 def a_resnet_has_batch_norms():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)), drawn(16, 8)
-
-
-@expects()
-def dropout_and_layer_norm_are_of_each_sample():
-    return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), drawn(8, 5, 8)
-
-
-@expects("DP216")
-def time_comes_first():
-    return nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), drawn(6, 8, 8)

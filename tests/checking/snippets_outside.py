@@ -358,20 +358,6 @@ class CumulativeFeatureIds(nn.Module):
         return self.e(ids + self.offsets).flatten(1)
 
 
-@expects()
-def lru_by_device():
-
-    @functools.cache
-    def table(n, device):
-        return torch.arange(n, device=device).float()
-
-    class Net(OneLayer):
-        def forward(self, x):
-            return self.c(x) + table(x.size(1), x.device)
-
-    return (Net(), (drawn(8, 4),))
-
-
 @expects(given=lambda: (drawn(8, 8), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])))
 class SortedTimesteps(nn.Module):
     def __init__(self):
