@@ -1,5 +1,6 @@
 """`check`: run the probes once, let every rule look at the evidence, and sort out what they say."""
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from dpdemo.checking.observing.meanwhile import kept_by_hooks, used_meanwhile
 from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.precedence import findings_of
 from dpdemo.checking.recording.inside import ready_to_watch
-from dpdemo.checking.registry import Rule, choose
+from dpdemo.checking.registry import Rule, choose, is_named
 from dpdemo.checking.request import Progress, Request
 from dpdemo.checking.running import building, randomness
 from dpdemo.checking.running.batches import Planned, plan
@@ -24,13 +25,15 @@ from dpdemo.checking.running.left_behind import as_placed, left_behind
 from dpdemo.checking.running.modes import may_differ
 from dpdemo.checking.running.probing import Prober, probe_all
 from dpdemo.checking.running.runs import Runner
-from dpdemo.checking.silencing import is_silenced
 from dpdemo.errors import UsageError
 from dpdemo.models.inputs import Batches, batches_for
 from dpdemo.results.check import CheckReport
+from dpdemo.results.findings import Finding
 from dpdemo.virtual import virtual_gpus
 
 _BATCH_SIZE = 32
+_COMMENT = re.compile(r"#\s*dpdemo:\s*ignore(?P<list>\[(?P<names>[^\]]*)\])?")
+"""A comment in the user's code that silences rules on its line: `# dpdemo: ignore[DP302]`."""
 
 
 def check(  # noqa: PLR0913 - each is an option of the command
@@ -205,12 +208,26 @@ def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int
 def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] = ()) -> CheckReport:
     """Let rules look at evidence; a rule that others explain keeps silent."""
     merged = findings_of(evidence, chosen)
-    kept = tuple(finding for finding in merged if not is_silenced(finding))
+    kept = tuple(finding for finding in merged if not _is_silenced(finding))
     notes = tuple(dict.fromkeys(_notes(evidence)))
     return CheckReport(
         evidence.scan.model, evidence.num_gpus, kept, sizes, len(merged) - len(kept), notes,
         assumed=evidence.assumed, compared=any(map(_is_compared, evidence.probes)),
     )  # fmt: skip
+
+
+def _is_silenced(finding: Finding) -> bool:
+    """Return whether the line that a finding points to asks for silence, or the one that sets its attribute.
+
+    A comment without brackets silences every rule; one with brackets those that it names, by code, by the
+    beginning of a code, or by name, as `--ignore` does.
+    """
+    for place in (finding.set_at, finding.place):
+        if place is not None and (comment := _COMMENT.search(place.code)):
+            names = [name.strip() for name in (comment["names"] or "").split(",")]
+            if comment["list"] is None or any(is_named(finding.rule, name) for name in names if name):
+                return True
+    return False
 
 
 def _is_compared(probe: Probe) -> bool:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from dpdemo.checking.evidence import Cache
-from dpdemo.checking.observing.holders import is_of_users, is_users_class, names_a_gpu, walk
-from dpdemo.checking.observing.hooks import functions_of, values_named_by
+from dpdemo.checking.observing.holders import is_of_users, names_a_gpu, walk
+from dpdemo.checking.observing.hooks import functions_of, users_classes, values_named_by
 
 _STORES = frozenset({"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF"})
 
@@ -19,7 +19,7 @@ _STORES = frozenset({"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF"})
 def caches_of(model: nn.Module) -> tuple[Cache, ...]:
     """List what a model's functions reach by name, and what holds tensors by keys that name no GPU."""
     found: dict[str, Cache] = {}
-    for name, value, where, stored, user in (*_of_classes(model), *_named_by_functions(model)):
+    for name, value, where, stored, user in _reached(model):
         users = user | found[name].users if name in found else user
         if isinstance(value, functools._lru_cache_wrapper):
             if value.cache_info().currsize:
@@ -29,22 +29,24 @@ def caches_of(model: nn.Module) -> tuple[Cache, ...]:
     return tuple(found.values())
 
 
-_Reached = tuple[str, Any, str, set[str], frozenset[str]]
-"""A name, its value, where that is, the names that are assigned there, and the function that names it."""
+def _reached(model: nn.Module) -> Iterator[tuple[str, Any, str, set[str], frozenset[str]]]:
+    """List by name, with its value, what classes have and functions name.
 
-
-def _of_classes(model: nn.Module) -> Iterator[_Reached]:
-    stored = {name for function in functions_of(model) for name in _stored_by(function)}
-    classes = {cls for module in model.modules() for cls in type(module).__mro__ if is_users_class(cls)}
-    for name, value in (item for cls in classes for item in vars(cls).items()):
-        yield name, getattr(value, "__func__", value), "of the class", stored, frozenset()
-
-
-def _named_by_functions(model: nn.Module) -> Iterator[_Reached]:
-    for function in functions_of(model):
-        stored = set(_stored_by(function))
+    Each with where that is, the names that are assigned there, and the function that names it.
+    """
+    stored = {function: set(_stored_by(function)) for function in functions_of(model)}
+    of_all = set().union(*stored.values())
+    for name, value in (item for cls in users_classes(model) for item in vars(cls).items()):
+        yield (
+            name,
+            getattr(value, "__func__", value),
+            "of the class",
+            set().union(*stored.values()),
+            frozenset(),
+        )
+    for function, names in stored.items():
         for name, value in values_named_by(function):
-            yield name, value, "outside of the model", stored, frozenset({function.__name__})
+            yield name, value, "outside of the model", names, frozenset({function.__name__})
 
 
 def _stored_by(function: FunctionType) -> Iterator[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from dpdemo.checking.evidence import Kind, StateChange, Value
+from dpdemo.checking.evidence import Kind, StateChange
 from dpdemo.checking.observing import compare, state
 from dpdemo.checking.observing.freezing import as_value, frozen, same
 from dpdemo.checking.observing.holders import core_of
@@ -16,7 +16,7 @@ from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.runs import Ran, Runner
 from dpdemo.checking.source import writing_argument
 from dpdemo.models.inputs import Arguments
-from dpdemo.watching.tree import flatten, tensors_in
+from dpdemo.watching.tree import tensors_in
 
 _KEPT = ("attribute", "container", "mode")
 
@@ -136,40 +136,22 @@ class Changed:
         return self.runner.run(self.runner.single_model(self.planned.mode), chunk).after
 
     def of_arguments(self) -> Iterator[StateChange]:
-        """List the arguments that forward wrote to."""
-        single, parallel = self.single, self.parallel
-        forward = single.model.forward
-        rows = [
-            flatten_arguments(forward, *given)
-            for given in (single.untouched, single.given, parallel.untouched, parallel.given)
-        ]
-        if len({tuple(path for path, _ in row) for row in rows}) != 1:
-            yield from self._grown_arguments()
-            return
-        for (path, was), (_, alone), (_, was_parallel), (_, split) in zip(*rows, strict=True):
-            copies = [frozen(value, 1) for value in (was, alone, was_parallel, split)]
-            changed = not same(copies[0], copies[1], of_one_model=False)
-            changed_parallel = not same(copies[2], copies[3], of_one_model=False)
-            if changed or changed_parallel:
+        """List the arguments that forward wrote to: their leaves, or whole ones where a list has grown."""
+        single, parallel, forward = self.single, self.parallel, self.single.model.forward
+        of_runs = (single.untouched, single.given, parallel.untouched, parallel.given)
+        rows = [flatten_arguments(forward, *given) for given in of_runs]
+        is_whole = len({tuple(path for path, _ in row) for row in rows}) != 1
+        if is_whole:
+            rows = [named(forward, *given) for given in of_runs]
+        for (path, was), *others in zip(*rows, strict=True):
+            copies = [frozen(value, not is_whole) for value in (was, *(value for _, value in others))]
+            changed, changed_parallel, is_same = (
+                not same(copies[0], copies[1], of_one_model=False),
+                not same(copies[2], copies[3], of_one_model=False),
+                same(copies[1], copies[3], of_one_model=False),
+            )
+            if changed_parallel or (changed and not is_whole):  # of a structure each replica may have its own
                 kind: Kind = "input" if isinstance(was, torch.Tensor) else "argument"
                 values = as_value(copies[0]), as_value(copies[1]), as_value(copies[3])
-                is_same = same(copies[1], copies[3], of_one_model=False)
-                yield self._of_argument(path, kind, values, (changed, changed_parallel, is_same))
-
-    def _of_argument(
-        self, path: str, kind: Kind, values: tuple[Value, Value, Value], changed: tuple[bool, bool, bool]
-    ) -> StateChange:
-        written = writing_argument(self.single.model.forward, top_name(path))
-        return StateChange(path, kind, *values, *changed, written=written)
-
-    def _grown_arguments(self) -> Iterator[StateChange]:
-        """Find arguments whose structure forward changed, such as an empty list that was appended to."""
-        single, parallel = self.single, self.parallel
-        rows = [
-            named(single.model.forward, *given) for given in (single.untouched, single.given, parallel.given)
-        ]
-        for (path, was), (_, alone), (_, split) in zip(*rows, strict=True):
-            copies = [frozen(value) for value in (was, alone, split)]
-            if len(flatten(was)) != len(flatten(split)) or (isinstance(was, list) and len(was) != len(split)):
-                first, second, third = map(as_value, copies)
-                yield self._of_argument(path, "argument", (first, second, third), (True, True, False))
+                written = writing_argument(forward, top_name(path))
+                yield StateChange(path, kind, *values, changed, changed_parallel, is_same, written=written)

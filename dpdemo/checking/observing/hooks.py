@@ -140,11 +140,15 @@ _MOST_FUNCTIONS = 500
 """Functions of a model that are looked at."""
 
 
+def users_classes(model: nn.Module) -> set[type]:
+    """List the classes of a model's modules that are the user's."""
+    return {cls for module in model.modules() for cls in type(module).__mro__ if is_users_class(cls)}
+
+
 def functions_of(model: nn.Module) -> Iterator[types.FunctionType]:
     """List the functions of the user's that a model's classes have, or name."""
-    classes = {cls for module in model.modules() for cls in type(module).__mro__ if is_users_class(cls)}
     seen: set[int] = set()
-    for value in (value for cls in classes for value in vars(cls).values()):
+    for value in (value for cls in users_classes(model) for value in vars(cls).values()):
         for callee in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
             inner = inspect.unwrap(callee) if callable(callee) else callee
             yield from _functions(inner, seen, _MOST_FUNCTIONS, users_only=True)

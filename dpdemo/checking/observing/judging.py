@@ -112,6 +112,10 @@ class Judge:
             if path in ran.after
         )
 
+    def _causes(self, draft: Draft) -> Causes:
+        alone = self.single.result[0] if self.single.result else None
+        return Causes(self.runner, self.planned.mode, draft, alone)
+
     def _agrees(self, comparison: Comparison) -> bool:
         """Return whether replicas gave what the model gives for their chunks, and the gradients are right."""
         if comparison.values_equal is True:
@@ -125,7 +129,7 @@ class Judge:
         failures = draft.failures.values() if draft is not None else ()
         if draft is None or all(is_of_devices(error.message) for error in failures):
             return self._compare_results(alone)
-        causes = Causes(self.runner, self.planned.mode, draft, alone)
+        causes = self._causes(draft)
         dim = causes.better_dim()
         dims = causes.batch_dims() if dim is None else ()
         needed = () if dims else causes.needed_whole()
@@ -168,7 +172,7 @@ class Judge:
             return comparison
         if self.planned.mode == "train" and self._norms_batches:
             return comparison  # that is BatchNorm's doing
-        causes = Causes(self.runner, self.planned.mode, draft, alone)
+        causes = self._causes(draft)
         if comparison.values_equal is False:
             if causes.is_rounding(comparison.differing or "", comparison.largest_difference):
                 return replace(comparison, values_equal=True, differing=None)
@@ -210,8 +214,7 @@ class Judge:
         loss = compare.loss_gradients(single.model, core, split, path) if is_known else None
         is_unequal = loss is not None and loss.error(loss.mean) > UNEQUAL
         if is_unequal and draft is not None and draft.delivered and draft.wrapper.dim == 0:
-            causes = Causes(self.runner, self.planned.mode, draft, alone)
-            comparison = replace(comparison, mixing=causes.mixing())
+            comparison = replace(comparison, mixing=self._causes(draft).mixing())
         return replace(
             comparison,
             gradients_equal=gradients.equal,

@@ -2,9 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from types import FunctionType, MethodType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -19,18 +17,9 @@ from dpdemo.watching.tree import entries, flatten, rebuild, text_of
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.Size)
 
 
-_methods: WeakKeyDictionary[FunctionType, list[str]] = WeakKeyDictionary()
-"""The names of methods' arguments: each copy of a model asks for those of the same forward."""
-
-
 def argument_names(forward: Callable[..., object], num_positional: int) -> list[str]:
     """Name positional arguments as `forward` does."""
-    if isinstance(forward, MethodType) and type(forward.__func__) is FunctionType:
-        names = _methods.get(forward.__func__)
-        if names is None:
-            names = _methods[forward.__func__] = [parameter.name for parameter in positional(forward)]
-    else:
-        names = [parameter.name for parameter in positional(forward)]
+    names = [parameter.name for parameter in positional(forward)]
     return [names[i] if i < len(names) else f"argument {i + 1}" for i in range(num_positional)]
 
 

@@ -18,7 +18,7 @@ from dpdemo.checking.observing.hooks import functions_of, name_of, unwrapped, us
 from dpdemo.checking.observing.leaves import positional
 from dpdemo.checking.observing.state import INTERNAL, attributes_of, changeable_parts
 from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_part, place_of_return
-from dpdemo.models.frames import is_installed
+from dpdemo.models.frames import is_installed, is_users
 from dpdemo.results.findings import Place
 
 
@@ -64,7 +64,7 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
                 _made_at(core, path),
                 _has_own_forward(module),
                 hasattr(module, "__data_parallel_replicate__"),
-                _mentions(module, "clamp", "eps"),
+                any({"clamp", "eps"} <= words for words in _words_of(type(module))),
             )
             for path, module in modules
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
@@ -274,13 +274,23 @@ def _strays(model: nn.Module, first: torch.device | None) -> tuple[tuple[str, st
     return tuple(found)
 
 
-def _mentions(core: nn.Module, *names: str) -> bool:
-    """Return whether a function of the user's that a model has, or names, uses all of these names.
+def _mentions(core: nn.Module, name: str) -> bool:
+    """Return whether a method of any class of the model calls something of this name."""
+    kinds = {type(module) for module in core.modules()}
+    return any(name in words for kind in kinds for words in _words_of(kind))
+
+
+def _words_of(kind: type) -> Iterator[set[object]]:
+    """List the names that each method of the user's uses: one that is overridden only by way of `super()`.
 
     Those of keyword arguments are constants of its code.
     """
-    for code in (function.__code__ for function in functions_of(core)):
-        keywords = (word for const in code.co_consts if isinstance(const, tuple) for word in const)
-        if {*names} <= {*code.co_names, *keywords}:
-            return True
-    return False
+    for name in {name for cls in kind.__mro__ for name in vars(cls)}:
+        for cls in kind.__mro__:
+            code = getattr(vars(cls).get(name), "__code__", None)
+            if isinstance(code, types.CodeType) and is_users(code.co_filename):
+                keywords = (word for const in code.co_consts if isinstance(const, tuple) for word in const)
+                words = {*code.co_names, *keywords}
+                yield words
+                if "super" not in words:
+                    break

@@ -23,16 +23,22 @@ def is_off(probe: Probe) -> bool:
     return comparison.values_equal is True and comparison.gradients_equal is False
 
 
+def parts_of(probe: Probe, call: Call) -> Iterator[tuple[str, tuple[int, ...], list[tuple[int, ...]]]]:
+    """List the tensors that one GPU and each replica return: path, shape on one GPU, the replicas' shapes."""
+    split = shapes_of(call)
+    for path, whole in probe.single.shapes.items():
+        if len(split.get(path, ())) == len(call.replicas):
+            yield path, whole, split[path]
+
+
 def all_pairs(probe: Probe) -> Iterator[tuple[str, tuple[int, ...]]]:
     """List the results that have the batch on two dimensions, on one GPU and in each replica."""
     call = probe.call
     if call is None or len(call.replicas) < 2 or call.rows < 2:
         return
-    split = shapes_of(call)
-    for path, shape in probe.single.shapes.items():
-        parts = split.get(path, [])
+    for path, shape, parts in parts_of(probe, call):
         dims = [dim for dim, size in enumerate(shape) if size == call.rows]
-        if len(dims) == 2 and len(parts) == len(call.replicas) and {len(shape)} == set(map(len, parts)):
+        if len(dims) == 2 and {len(shape)} == set(map(len, parts)):
             first, second = dims
             is_whole = sum(part[first] for part in parts) == call.rows
             if is_whole and all(part[first] == part[second] for part in parts):

@@ -9,6 +9,7 @@ from dpdemo.checking.questions.results import (
     counts_of,
     from_the_start,
     gathered_calls,
+    parts_of,
     per_sample,
     shapes_of,
 )
@@ -66,8 +67,6 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
     Seen by: the shapes of each replica's result, before gather.
     References: pytorch/pytorch#44141, huggingface/transformers#1220
     """
-    if evidence.scan.pads_alone:
-        return
     for probe, call in gathered_calls(evidence):
         ragged = {path: found for path, *found in _ragged(probe, call, evidence)}
         if not ragged or call.gathered is not None:  # a wrapper of the user's own has padded them
@@ -162,17 +161,14 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
 
 def _along_others(probe: Probe, call: Call) -> Iterator[tuple[str, int]]:
     """List the parts of a result with the batch on another dimension than the one that is joined."""
-    alone = probe.single.shapes
     pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
-    for path, shapes in shapes_of(call).items():
-        whole = alone.get(path)
-        is_like = whole is not None and {len(shape) for shape in shapes} == {len(whole)} and call.rows > 1
-        if not is_like or whole is None or path in pairs or probe.comparison.is_along_another:
+    for path, whole, shapes in parts_of(probe, call):
+        is_like = {len(shape) for shape in shapes} == {len(whole)} and call.rows > 1
+        if not is_like or path in pairs or probe.comparison.is_along_another:
             continue
         for dim in range(len(whole)):
             chunks = [shape[dim] for shape in shapes]
-            is_batchs = whole[dim] == call.rows == sum(chunks) and len(chunks) > 1
-            if is_batchs and dim != from_the_start(call.dim, len(whole)):
+            if whole[dim] == call.rows == sum(chunks) and dim != from_the_start(call.dim, len(whole)):
                 yield path, dim
 
 
@@ -202,9 +198,8 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
     References: torch/nn/parallel/scatter_gather.py, gather_map
     """
     for probe, call in gathered_calls(evidence):
-        for path, shapes in shapes_of(call).items():
-            whole = probe.single.shapes.get(path, ())
-            if math.prod(whole) < 2 or set(shapes) != {whole} or len(shapes) != len(call.replicas):
+        for path, whole, shapes in parts_of(probe, call):
+            if math.prod(whole) < 2 or set(shapes) != {whole}:
                 continue  # one number is DP401's, and of none there is nothing to join
             if any(path.startswith(f"{prefix}[") for prefix in _growing_lists(probe, call)):
                 continue  # that is DP408, or DP590
