@@ -37,13 +37,7 @@ def _reached(model: nn.Module) -> Iterator[tuple[str, Any, str, set[str], frozen
     stored = {function: set(_stored_by(function)) for function in functions_of(model)}
     of_all = set().union(*stored.values())
     for name, value in (item for cls in users_classes(model) for item in vars(cls).items()):
-        yield (
-            name,
-            getattr(value, "__func__", value),
-            "of the class",
-            set().union(*stored.values()),
-            frozenset(),
-        )
+        yield name, getattr(value, "__func__", value), "of the class", of_all, frozenset()
     for function, names in stored.items():
         for name, value in values_named_by(function):
             yield name, value, "outside of the model", names, frozenset({function.__name__})

@@ -1,6 +1,5 @@
 """When two results of a whole model are the same, but for rounding."""
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,46 +9,35 @@ from torch import nn
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
 
 
-def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor's numbers to where no GPU's memory is measured."""
-    if not _is_plain(tensor):
-        return tensor.detach().cpu().clone()
-    with torch._C._DisableTorchDispatch():
-        return tensor.detach().clone()
-
-
-def unseen(tensors: Iterable[torch.Tensor]) -> AbstractContextManager[Any]:
-    """Let tensors be computed with, in a `with` block, as the CPU tensors that they are: quicker.
+def _unseen(*tensors: torch.Tensor) -> AbstractContextManager[Any]:
+    """Let tensors be read, in a `with` block, as the CPU tensors that they are: unlabelled, and quicker.
 
     Where one of them dispatches operators for itself, nothing is different.
     """
-    return torch._C._DisableTorchDispatch() if all(map(_is_plain, tensors)) else nullcontext()
+    are_plain = all(type(tensor) in {torch.Tensor, nn.Parameter} for tensor in tensors)
+    return torch._C._DisableTorchDispatch() if are_plain else nullcontext()
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether its numbers lie in memory as those of any CPU tensor do, as on a virtual GPU.
-
-    Other classes dispatch operators for themselves.
-    """
-    return type(tensor) in (torch.Tensor, nn.Parameter)
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor's numbers to where no GPU's memory is measured."""
+    with _unseen(tensor):
+        return tensor.detach().cpu().clone()
 
 
 def same_numbers(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers, but for rounding; NaN equals NaN."""
     if first.shape != other.shape or first.dtype != other.dtype:
         return False
-    if not (_is_plain(first) and _is_plain(other)):
+    with _unseen(first, other):
         return _are_same(first.detach().cpu(), other.detach().cpu())
-    with torch._C._DisableTorchDispatch():
-        return _are_same(first.detach(), other.detach())
 
 
 def identical(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers, bit by bit; NaN equals NaN."""
     if first.shape != other.shape or first.dtype != other.dtype or first.layout != other.layout:
         return False
-    with unseen([first, other]):
-        left, right = first.detach(), other.detach()
+    with _unseen(first, other):
+        left, right = first.detach().cpu(), other.detach().cpu()
         return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 - NaN
 
 
