@@ -21,9 +21,8 @@ from dpdemo.checking.request import Progress, Request
 from dpdemo.checking.running import building, randomness
 from dpdemo.checking.running.batches import Planned, plan
 from dpdemo.checking.running.copying import ModelSource
-from dpdemo.checking.running.left_behind import as_placed, left_behind
 from dpdemo.checking.running.modes import may_differ
-from dpdemo.checking.running.probing import Prober, probe_all
+from dpdemo.checking.running.probing import Prober, as_placed, left_behind, probe_all
 from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
 from dpdemo.models.inputs import Batches, batches_for

@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.rows import likely_rows
+from dpdemo.checking.evidence import Comparison
 from dpdemo.checking.observing import compare
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments
@@ -104,7 +105,12 @@ class Causes:
         batch = next((path for path, leaf in tensors if leaf.size(0) == rows), "")
         yield from ((path, leaf) for path, leaf in tensors if path != batch)
 
-    def better_dim(self) -> int | None:
+    def along_another(self, comparison: Comparison) -> Comparison:
+        """Add the dimension on which the batch, or that of each argument, is."""
+        dim = self._better_dim()
+        return replace(comparison, better_dim=dim, batch_dims=self._batch_dims() if dim is None else ())
+
+    def _better_dim(self) -> int | None:
         """Find another dimension along which chunks have the results of one device, as of time-first RNNs."""
         given = list(tensors_in((self.draft.args, self.draft.kwargs)))
         now = self.draft.wrapper.dim
@@ -121,7 +127,7 @@ class Causes:
         results = self.runner.chunk_results(self._cut([dim] * len(given), given[0].size(dim)), self.mode)
         return results is not None and self._is_single(results, dim)
 
-    def batch_dims(self) -> tuple[tuple[str, int], ...]:
+    def _batch_dims(self) -> tuple[tuple[str, int], ...]:
         """Find on which dimension each tensor has the batch, where it is not the same one for all.
 
         So it is for an `x` of (time, batch, features) beside `lengths` of (batch,): no one dimension is right

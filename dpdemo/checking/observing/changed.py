@@ -82,8 +82,6 @@ class Changed:
     def of_backward(self) -> tuple[StateChange, ...]:
         """List the buffers that going backward changes, as a function of autograd with a table does."""
         single, parallel = self.single, self.parallel
-        if single.error is not None or parallel.error is not None:
-            return ()
         found = state.changes(
             state.buffers_in(single.after),
             state.snapshot(single.model, "buffer"),

@@ -130,10 +130,8 @@ class Judge:
         if draft is None or all(is_of_devices(error.message) for error in failures):
             return self._compare_results(alone)
         causes = self._causes(draft)
-        dim = causes.better_dim()
-        dims = causes.batch_dims() if dim is None else ()
-        needed = () if dims else causes.needed_whole()
-        return replace(self._compare_results(alone), needed_whole=needed, better_dim=dim, batch_dims=dims)
+        compared = causes.along_another(self._compare_results(alone))
+        return compared if compared.batch_dims else replace(compared, needed_whole=causes.needed_whole())
 
     def _compare_results(self, alone: object) -> Comparison:
         draft, gathered = self.draft, self.parallel.result
@@ -180,12 +178,11 @@ class Judge:
             comparison = replace(comparison, reordered=order, blamed=() if order else causes.blamed())
         if comparison.blamed or comparison.reordered:
             return comparison
-        better = causes.better_dim()
-        dims = causes.batch_dims() if better is None else ()
-        is_known = better is not None or bool(dims)
-        mixing = causes.mixing() if not is_known and dim == 0 else None
-        of_state = not is_known and causes.is_of_state()
-        return replace(comparison, better_dim=better, batch_dims=dims, mixing=mixing, is_of_state=of_state)
+        comparison = causes.along_another(comparison)
+        if comparison.is_along_another:
+            return comparison
+        mixing = causes.mixing() if dim == 0 else None
+        return replace(comparison, mixing=mixing, is_of_state=causes.is_of_state())
 
     def _compare_gradients(self, alone: object, comparison: Comparison) -> Comparison:
         single, parallel, draft = self.single, self.parallel, self.draft

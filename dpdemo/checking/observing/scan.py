@@ -255,22 +255,19 @@ def _way(part: Part) -> dict[str, Any]:
 
 def _strays(model: nn.Module, first: torch.device | None) -> tuple[tuple[str, str], ...]:
     """List what is not on the first GPU of its wrapper; where there is none, of what splits the batch."""
-    wrappers = [
-        (path, module)
+    parts = [
+        (f"{path}.module." if path else "", module.module, module.src_device_obj)
         for path, module in model.named_modules()
         if isinstance(module, nn.DataParallel) and module.device_ids
     ]
-    parts = [
-        (f"{path}.module." if path else "", wrapper.module, wrapper.src_device_obj)
-        for path, wrapper in wrappers
-    ] or ([] if first is None else [("", model, first)])
+    if not parts and first is not None:
+        parts = [("", model, first)]
     found: list[tuple[str, str]] = []
     for prefix, part, wanted in parts:
-        tensors = [*part.named_parameters(), *part.named_buffers()]
-        if any(tensor.device.type != "cpu" for _, tensor in tensors):  # else a script will move it as a whole
-            found += [
-                (prefix + name, str(tensor.device)) for name, tensor in tensors if tensor.device != wanted
-            ]
+        tensors = (*part.named_parameters(), *part.named_buffers())
+        placed = [(prefix + name, tensor.device) for name, tensor in tensors]
+        if any(device.type != "cpu" for _, device in placed):  # else a script will move it as a whole
+            found += [(path, str(device)) for path, device in placed if device != wanted]
     return tuple(found)
 
 

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Probe, Raised, first_line
+from dpdemo.checking.evidence import Held, Probe, Raised, Scan, first_line
 from dpdemo.checking.observing.judging import Judge
 from dpdemo.checking.observing.leaves import rebuild_arguments
+from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.request import Progress
 from dpdemo.checking.running.batches import Planned, on_device
@@ -16,6 +17,37 @@ from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, Batches
+
+
+def as_placed(found: Scan, runner: Runner) -> Scan:
+    """Note where what a model holds is once the model is moved to the first GPU."""
+    if not any(map(_is_on_cpu, found.held)):
+        return found
+    return replace(found, held=scan(runner.source.fresh_on(runner.first), None).held)
+
+
+def left_behind(found: Scan, runner: Runner, given: Arguments) -> tuple[str, ...]:
+    """List by path what must be on the GPU for a plain call to run; nothing where it does, or never will.
+
+    `.to()` leaves it, and the model could not be checked: it is put there too, as its author will do next.
+    Replicas share it all the same.
+    """
+    held = tuple(item.path for item in found.held if _is_on_cpu(item))
+    if not held or _runs(runner, given):
+        return ()
+    runner.source.bring_along(held)
+    if _runs(runner, given):
+        return held
+    runner.source.bring_along(())
+    return ()
+
+
+def _runs(runner: Runner, given: Arguments) -> bool:
+    return any(runner.run_alone(mode, given)[0].error is None for mode in ("train", "eval"))
+
+
+def _is_on_cpu(held: Held) -> bool:
+    return held.kind in {"tensor", "module", "outer"} and held.device == "cpu"
 
 
 @dataclass(frozen=True)
