@@ -109,3 +109,22 @@ def test_a_model_of_torch_nn_has_no_pitfall(name):
     found = {finding.code: finding.message for finding in report.findings if finding.severity != "info"}
     assert set(found) <= warnings, found
     assert found.keys() >= warnings & {"DP306"}
+
+
+class Mixed(nn.Module):
+    """bfloat16 inside, float32 at both ends: gradients are rounded once for each chunk."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.out = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            hidden = self.fc(x)
+        return self.out(hidden.float())
+
+
+def test_rounding_of_gradients_is_no_pitfall_where_only_layers_inside_have_half_precision():
+    torch.manual_seed(0)
+    report = check(Mixed(), (torch.randn(9, 4),), gpus=3)
+    assert not report.findings

@@ -18,6 +18,7 @@ from dpdemo.watching.tree import entries, flatten, rebuild, tensors_in, with_par
 _OF_GRADIENTS = 5
 """Gradients take about as many more operators as this, and are compared by their norm."""
 _MAX_PARTS = 200
+_HALF = (torch.float16, torch.bfloat16)
 
 
 def means_of_parts(value: object) -> object:
@@ -225,8 +226,21 @@ class Gradients:
 
 
 def is_coarse(value: object) -> bool:
-    """Return whether a result has numbers of half precision, and so gradients that rounding makes differ."""
-    return any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors_in(value))
+    """Return whether a result was computed with half precision anywhere, so that rounding makes gradients differ.
+
+    An autocast inside forward leaves it in the history alone: the last layer may return float32.
+    """
+    left = [tensor.grad_fn for tensor in floats(value).values()]
+    seen: set[Any] = {None}
+    while left:
+        node: Any = left.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if any(output.dtype in _HALF for output in node._input_metadata):
+            return True
+        left += [before for before, _ in node.next_functions]
+    return any(tensor.dtype in _HALF for tensor in tensors_in(value))
 
 
 def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = False) -> Gradients:
