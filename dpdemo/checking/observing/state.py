@@ -171,13 +171,9 @@ def _made_at(path: str, shot: Snapshot) -> Place | None:
     return place_of_part(path.rpartition(".")[0], owners.get)
 
 
-_REGISTERED: tuple[Kind, ...] = ("module", "parameter")
-
-
 def _kind_of_all(known: list[Held]) -> Kind:
     """Say what kind of state it is: where a module or a parameter takes the place of None, it is one."""
-    kinds = {snapshot.kind for snapshot in known}
-    return next((kind for kind in _REGISTERED if kind in kinds), known[-1].kind)
+    return next((held.kind for held in known if held.kind in {"module", "parameter"}), known[-1].kind)
 
 
 def _statement(held: Held, name: str, path: str, shot: Snapshot) -> Written:

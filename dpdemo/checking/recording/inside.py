@@ -123,10 +123,8 @@ def _scripted_as(watched: object, name: str) -> Iterator[None]:
     """Let TorchScript take a stand-in for the operator: torch.func.jvp scripts some at its first use."""
     known: dict[int, str] = builtins_of_scripts()  # type: ignore[no-untyped-call] # PyTorch's own
     operator = f"aten::{name}"
-    if operator not in known.values():
-        yield
-        return
-    known[id(watched)] = operator
+    if operator in known.values():
+        known[id(watched)] = operator
     try:
         yield
     finally:
