@@ -77,6 +77,9 @@ def command(
     if gpu is not None:
         card_named(gpu)
     hardware = Hardware(num_gpus, read_gpu_memory(gpu_memory, num_gpus), random, gpu)
+    if not check:
+        hint = "rules are applied where calls are checked: add --check"
+        without_effect(ctx, ("select", "ignore"), "`--check` beside it", "none", hint)
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
     if ranks is not None:
@@ -86,9 +89,6 @@ def command(
         raise SystemExit(run_ranks(found, hardware, ranks, finisher(quiet=quiet, path=report)))
     if gpus is None and not quiet:
         _hint(words)
-    if not check:
-        hint = "rules are applied where calls are checked: add --check"
-        without_effect(ctx, ("select", "ignore"), "`--check` beside it", "none", hint)
     rules = (codes_of(select), codes_of(ignore)) if check else None
     if rules is not None and any(rules):
         from dpdemo.checking.registry import choose

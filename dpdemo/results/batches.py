@@ -1,10 +1,10 @@
 """The batches of an epoch: what reached each replica, what the training loop saw, and their sums."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpdemo.results.devices import Devices
-from dpdemo.results.formats import plain_fields
+from dpdemo.results.formats import in_json, plain_fields
 from dpdemo.results.report import rounded
 
 Shape = tuple[int, ...]
@@ -55,19 +55,11 @@ class Replica:
     replica: int
     device: str
     rows: int
-    input: Shapes
-    output: Shapes
-    rank: int | None = None
-    node: int | None = None
-    local_rank: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        found = {"replica": self.replica, "device": self.device, "rows": self.rows}
-        found |= {"input": plain_shapes(self.input), "output": plain_shapes(self.output)}
-        if self.rank is not None:
-            found |= {"rank": self.rank, "node": self.node, "local_rank": self.local_rank}
-        return found
+    input: Shapes = field(metadata=in_json(form=plain_shapes))
+    output: Shapes = field(metadata=in_json(form=plain_shapes))
+    rank: int | None = field(default=None, metadata=in_json(null=False))
+    node: int | None = field(default=None, metadata=in_json(null=False))
+    local_rank: int | None = field(default=None, metadata=in_json(null=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +68,8 @@ class Outside:
 
     input_device: str
     device: str
-    input: Shapes
-    output: Shapes
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {**plain_fields(self), "input": plain_shapes(self.input), "output": plain_shapes(self.output)}
+    input: Shapes = field(metadata=in_json(form=plain_shapes))
+    output: Shapes = field(metadata=in_json(form=plain_shapes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +143,8 @@ class Totals:
 
     batches: int
     samples: int
-    utilization: float
-    sample_weight: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {name: number and rounded(number) for name, number in plain_fields(self).items()}
+    utilization: float = field(metadata=in_json(form=rounded))
+    sample_weight: float | None = field(metadata=in_json(form=lambda weight: weight and rounded(weight)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from dpdemo.results.findings import NOTHING_CALLED, SEVERITIES, Finding, Place, Severity
+from dpdemo.results.formats import in_json
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Line, Table, Uncut, stacked, styled
 from dpdemo.wording import counted, printable
@@ -33,7 +34,7 @@ class CheckReport(Report):
         *("code", "name", "family", "severity", "subject", "file", "line", "message", "seen_in"),
     )
     model: str
-    num_gpus: int
+    num_gpus: int = field(metadata=in_json("gpus"))
     findings: tuple[Finding, ...]
     batch_sizes: tuple[int, ...] = ()
     silenced: int = 0
@@ -89,11 +90,6 @@ class CheckReport(Report):
     def codes(self) -> tuple[str, ...]:
         """The codes that were found, each once, in order."""
         return tuple(dict.fromkeys(finding.code for finding in self.findings))
-
-    def data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        found = Report.data(self)
-        return {"gpus" if name == "num_gpus" else name: value for name, value in found.items()}
 
     def pieces(self, form: str) -> Iterable[str]:
         """Yield the text of a format, piece by piece."""

@@ -1,9 +1,8 @@
 """The part of a report for DistributedDataParallel alone: ranks, and samples drawn twice or never."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from dpdemo.results.formats import plain_fields
+from dpdemo.results.formats import in_json
 
 Indices = tuple[range, ...]
 """Numbers of samples, in order, neighbouring ones as one range; in JSON the first and last of each."""
@@ -22,6 +21,10 @@ class RankPlace:
         return f"rank {self.rank} (node {self.node}, local rank {self.local_rank}, {self.device})"
 
 
+def _plain_spans(spans: Indices | None) -> list[list[int]] | None:
+    return None if spans is None else [[span[0], span[-1]] for span in spans]
+
+
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """The samples that DistributedSampler gave the ranks.
@@ -33,23 +36,11 @@ class Distribution:
     """
 
     nodes: int
-    batch_size: int
+    batch_size: int = field(metadata=in_json("batch_size_per_rank"))
     global_batch_size: int
     drawn: int
     num_repeated: int
     num_dropped: int
-    repeated: Indices | None
-    dropped: Indices | None
+    repeated: Indices | None = field(metadata=in_json(form=_plain_spans))
+    dropped: Indices | None = field(metadata=in_json(form=_plain_spans))
     world_size: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        spans = {"repeated": _plain_spans(self.repeated), "dropped": _plain_spans(self.dropped)}
-        found = {**plain_fields(self), **spans}
-        return {
-            ("batch_size_per_rank" if name == "batch_size" else name): each for name, each in found.items()
-        }
-
-
-def _plain_spans(spans: Indices | None) -> list[list[int]] | None:
-    return None if spans is None else [[span[0], span[-1]] for span in spans]

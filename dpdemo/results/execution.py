@@ -1,13 +1,13 @@
 """The result of `dpdemo exec`: a program's DataParallel calls, its copies, and the peak of each GPU."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpdemo.results.batches import BatchGroup, crossed
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices, alike, label
-from dpdemo.results.formats import Row, plain_fields
+from dpdemo.results.formats import Row, in_json
 from dpdemo.results.grouptable import Groups, GroupTable
 from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
@@ -50,14 +50,7 @@ class Use:
     is_function: bool = False
     in_replica: bool = False
     num_objects: int = 1
-    tokens: "SeenTokens | None" = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; it has tokens only where they were counted."""
-        found = plain_fields(self)
-        if self.tokens is None:
-            del found["tokens"]
-        return found
+    tokens: "SeenTokens | None" = field(default=None, metadata=in_json(null=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,42 +82,33 @@ class ExecReport(Report):
         *("number", "wrapper", "module", "first", "count", "batch_size"),
         *("replica", "device", "rows", "input", "output"),
     )
+    DERIVED: ClassVar[tuple[str, ...]] = ("virtual", "memory")
+    virtual: ClassVar[bool] = True
     program: str
     arguments: tuple[str, ...]
     devices: Devices
-    uses: tuple[Use, ...]
-    traffic: Traffic
-    peak_bytes: tuple[int, ...]
-    set_visible: str | None = None
-    num_hidden: int = 0
-    is_set_late: bool = False
-    is_started: bool = True
-    capacity_bytes: tuple[int, ...] | None = None
-    check: CheckReport | None = None
+    uses: tuple[Use, ...] = field(metadata=in_json("data_parallel"))
+    traffic: Traffic = field(metadata=in_json("moved"))
+    peak_bytes: tuple[int, ...] = field(metadata=in_json(""))
+    set_visible: str | None = field(default=None, metadata=in_json("cuda_visible_devices"))
+    num_hidden: int = field(default=0, metadata=in_json("num_hidden_gpus"))
+    is_set_late: bool = field(default=False, metadata=in_json("is_cuda_visible_devices_late"))
+    is_started: bool = field(default=True, metadata=in_json("is_cuda_started"))
+    capacity_bytes: tuple[int, ...] | None = field(default=None, metadata=in_json(""))
+    check: CheckReport | None = field(
+        default=None, metadata=in_json(form=lambda check: check and check.data())
+    )
     """The result of a check of its calls, if one was requested."""
     ranks: tuple[RanksResult, ...] = ()
     """The ranks that the program started: a result for each of their worlds."""
 
-    def data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "program": self.program,
-            "arguments": list(self.arguments),
-            "devices": list(self.devices),
-            "data_parallel": [use.to_dict() for use in self.uses],
-            "moved": asdict(self.traffic),
-            "cuda_visible_devices": self.set_visible,
-            "num_hidden_gpus": self.num_hidden,
-            "is_cuda_visible_devices_late": self.is_set_late,
-            "is_cuda_started": self.is_started,
-            "check": None if self.check is None else self.check.data(),
-            "ranks": [ranks.to_dict() for ranks in self.ranks],
-            "virtual": True,
-            "memory": [
-                {"device": device, "peak_bytes": peak, "capacity_bytes": capacity}
-                for device, (peak, capacity) in self.peaks.items()
-            ],
-        }
+    @property
+    def memory(self) -> list[dict[str, Any]]:
+        """The peak and the capacity of each GPU, as JSON has them."""
+        return [
+            {"device": device, "peak_bytes": peak, "capacity_bytes": capacity}
+            for device, (peak, capacity) in self.peaks.items()
+        ]
 
     def each_row(self) -> Iterator[Row]:
         """Yield a row for each replica of all calls that were split alike."""

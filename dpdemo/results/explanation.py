@@ -7,15 +7,15 @@ from the split rule.
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from dpdemo.arithmetic.tolerance import EXACT, tolerance_of
 from dpdemo.config.fields import Config
 from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import Shapes, bracketed, crossed, plain_shapes
 from dpdemo.results.devices import Devices
-from dpdemo.results.formats import Row, plain_fields
+from dpdemo.results.formats import Row, in_json
 from dpdemo.results.report import Report
 from dpdemo.results.split import over
 from dpdemo.results.table import Block, Canvas, Table, facts, styled
@@ -34,13 +34,9 @@ class Part:
 
     label: str
     device: str
-    shapes: Shapes
+    shapes: Shapes = field(metadata=in_json(form=plain_shapes))
     num_tensors: int
     num_bytes: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {**plain_fields(self), "shapes": plain_shapes(self.shapes)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +79,11 @@ class ModuleSize:
     buffer_bytes: int
 
 
+def _if_finite(number: float | None) -> float | None:
+    """Return a number that JSON can hold, or None."""
+    return number if number is not None and math.isfinite(number) else None
+
+
 @dataclass(frozen=True, slots=True)
 class PlainCall:
     """The largest difference between DataParallel's result and that of a plain call of the module.
@@ -91,19 +92,10 @@ class PlainCall:
     plain result. The difference is None where shapes differ, such as a vector of one loss per replica.
     """
 
-    difference: float | None
-    scale: float
+    difference: float | None = field(metadata=in_json(form=_if_finite))
+    scale: float = field(metadata=in_json(form=_if_finite))
     dtype: str
     device: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form: a number that is not finite is null."""
-        numbers = {"difference": self.difference, "scale": self.scale}
-        found: dict[str, Any] = {
-            name: number if number is not None and math.isfinite(number) else None
-            for name, number in numbers.items()
-        }
-        return {**found, "dtype": self.dtype, "device": self.device}
 
 
 _COLUMNS = ("step", "name", "view", "label", "device", "target", "shapes", "num_tensors", "num_bytes")

@@ -5,10 +5,10 @@ its rule says what happens in general, why, and what to do.
 """
 
 import os
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
-from dpdemo.results.formats import plain_values
+from dpdemo.results.formats import in_json
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
@@ -94,17 +94,20 @@ class Finding:
     `line` are null if no line of the model's code is to blame; `seen_in` names the batches.
     """
 
-    rule: RulePage
+    DERIVED: ClassVar[tuple[str, ...]] = (
+        *("file", "line", "code", "name", "family", "before", "after", "is_example", "references"),
+    )
+    rule: RulePage = field(metadata=in_json(""))
     severity: Severity
     subject: str
     message: str
-    place: Place | None = None
+    place: Place | None = field(default=None, metadata=in_json(""))
     seen_in: tuple[str, ...] = ()
-    code_before: str = ""
-    code_after: str = ""
-    example: bool = False
+    code_before: str = field(default="", metadata=in_json(""))
+    code_after: str = field(default="", metadata=in_json(""))
+    example: bool = field(default=False, metadata=in_json(""))
     """Whether `code_after` is a worked example in the user's names, not their rewritten line."""
-    set_at: Place | None = None
+    set_at: Place | None = field(default=None, metadata=in_json(""))
     """The line that sets the attribute, if it is another one."""
 
     @property
@@ -151,10 +154,3 @@ class Finding:
     def references(self) -> list[str]:
         """Places in PyTorch's code and documentation."""
         return self.rule.section("References").split(", ")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return plain_values(
-            *(self, "severity", "subject", "message", "seen_in", "file", "line", "code", "name"),
-            *("family", "before", "after", "is_example", "references"),
-        )

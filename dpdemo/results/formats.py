@@ -22,18 +22,44 @@ def json_pieces(plain: dict[str, object]) -> Iterator[str]:
     yield "\n"
 
 
+def in_json(
+    name: str | None = None, form: Callable[[Any], Any] | None = None, *, null: bool = True
+) -> dict[str, Any]:
+    """Make the metadata of a dataclass's field that JSON holds otherwise than it is.
+
+    Args:
+        name: its key; "" leaves it out.
+        form: makes its plain data.
+        null: whether JSON has it where it is None.
+
+    """
+    return {"name": name, "form": form or _plain, "null": null}
+
+
 def plain_fields(result: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, and the properties that its `DERIVED` names, as plain data."""
-    names = [field.name for field in fields(result)]
-    return plain_values(result, *names, *getattr(result, "DERIVED", ()))
+    found = {}
+    for attribute, name, form, null in _forms(result.__class__):
+        value = getattr(result, attribute)
+        if null or value is not None:
+            found[name] = form(value)
+    return found
 
 
-def plain_values(result: object, *names: str) -> dict[str, Any]:
-    """Return attributes as plain data."""
-    return {name: _plain(getattr(result, name)) for name in names}
+@cache
+def _forms(kind: Any) -> list[tuple[str, str, Callable[[Any], Any], bool]]:
+    """List the attributes of a dataclass that JSON holds: name, key, form, and whether null is written."""
+    found = []
+    for each in fields(kind):
+        how = each.metadata or in_json()
+        name = each.name if how["name"] is None else how["name"]
+        found += [(each.name, name, how["form"], how["null"])] if name else []
+    return found + [(name, name, _plain, True) for name in getattr(kind, "DERIVED", ())]
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, _SINGLE):
+        return value
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):

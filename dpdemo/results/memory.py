@@ -1,14 +1,14 @@
 """The result of `memory`: what each GPU holds at its fullest moment, and whether it fits, in a sentence."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dpdemo.config.fields import Config
 from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import Shapes, bracketed
 from dpdemo.results.devices import Devices
-from dpdemo.results.formats import Row
+from dpdemo.results.formats import Row, in_json
 from dpdemo.results.memorydata import KEYS, PARTS, Answer, Fit, GpuMemory, Phase, Training
 from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
 from dpdemo.results.report import Report
@@ -46,7 +46,9 @@ class MemoryReport(Report):
     training: Training
     batch_size: int
     num_parameters: int
-    inputs: Shapes
+    inputs: Shapes = field(
+        metadata=in_json(form=lambda inputs: {name: list(shape) for name, shape in inputs})
+    )
     gpus: tuple[GpuMemory, ...]
     fit: Fit | None = None
     card: str = ""
@@ -84,8 +86,7 @@ class MemoryReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        inputs = {name: list(shape) for name, shape in self.inputs}
-        return {**Report.data(self), "inputs": inputs, "fullest": self.fullest.device}
+        return {**Report.data(self), "fullest": self.fullest.device}
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield title and setting, the table, the bars, the answer, notes, and what would help."""

@@ -1,12 +1,12 @@
 """The parts of a memory report: a GPU at its fullest moment, a remedy, the largest batch; in bytes."""
 
 import difflib
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, get_args
 
 from dpdemo.config.targets import is_target
 from dpdemo.errors import UsageError
-from dpdemo.results.formats import plain_fields
+from dpdemo.results.formats import in_json
 from dpdemo.wording import show
 
 PARTS = (
@@ -64,6 +64,10 @@ class Training:
         )
 
 
+def _by_part(sizes: tuple[int, ...]) -> dict[str, int]:
+    return dict(zip(KEYS, sizes, strict=False))  # the largest may not be known
+
+
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
     """One GPU at its fullest moment: how much, for what (one number for each of PARTS), and when.
@@ -74,11 +78,11 @@ class GpuMemory:
     """
 
     device: str
-    parts: tuple[int, ...]
+    parts: tuple[int, ...] = field(metadata=in_json("parts_bytes", _by_part))
     phase: Phase
     capacity_bytes: int | None = None
     rows: int = 0
-    largest: tuple[int, ...] = ()
+    largest: tuple[int, ...] = field(default=(), metadata=in_json("largest_parts_bytes", _by_part))
     reserved_bytes: int = 0
     context_bytes: int = 0
     DERIVED: ClassVar[tuple[str, ...]] = ("peak_bytes", "needed_bytes", "spare_bytes", "answer", "fits")
@@ -118,16 +122,6 @@ class GpuMemory:
     def fits(self) -> bool:
         """Whether the step runs, even if tightly."""
         return self.answer != "does not fit"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        found = plain_fields(self)
-        for name in _JSON_NAMES:
-            found[name] = dict(zip(KEYS, found[name], strict=False))  # `largest` may be empty
-        return {_JSON_NAMES.get(name, name): value for name, value in found.items()}
-
-
-_JSON_NAMES = {"parts": "parts_bytes", "largest": "largest_parts_bytes"}
 
 
 RemedyName = Literal[

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from dpdemo.results.devices import alike, label, spans
 from dpdemo.results.report import Report
@@ -102,10 +102,6 @@ class RanksResult(Report):
     problem: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     coverage: tuple[Coverage, ...] = ()
-
-    def data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
     def each_row(self) -> Iterator[Row]:
         """Yield a row for each rank and collective."""

@@ -12,7 +12,7 @@ from dpdemo.config.fields import Config
 from dpdemo.results.batches import BatchGroup, Stop, Totals, Trace, crossed
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import Distribution
-from dpdemo.results.formats import Row
+from dpdemo.results.formats import Row, in_json
 from dpdemo.results.report import Report
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ class SplitData(Report):
     wrapped: str = ""
     virtual: bool = False
     partial: bool = False
-    distribution: Distribution | None = None
-    trace: Trace | None = None
-    tokens: "Tokens | None" = None
-    verbose: bool = field(default=False, compare=False)
+    distribution: Distribution | None = field(default=None, metadata=in_json(null=False))
+    trace: Trace | None = field(default=None, metadata=in_json(null=False))
+    tokens: "Tokens | None" = field(default=None, metadata=in_json(null=False))
+    verbose: bool = field(default=False, compare=False, metadata=in_json(""))
 
     @property
     def model(self) -> str:
@@ -73,12 +73,11 @@ class SplitData(Report):
         return self.each_batch() if self.verbose else iter(self.batches)
 
     def data(self) -> dict[str, Any]:
-        """Return the JSON form; the batches are an iterator, and what does not apply is left out."""
-        found = Report.data(self)
-        found["batches"] = (group.to_dict() for group in self.listed())
+        """Return the JSON form; the batches are an iterator."""
+        found = {**Report.data(self), "batches": (group.to_dict() for group in self.listed())}
         if self.tokens is not None:
-            found["tokens"] = self.tokens.to_dict(verbose=found.pop("verbose"))
-        return {name: value for name, value in found.items() if value is not None and name != "verbose"}
+            found["tokens"] = self.tokens.to_dict(verbose=self.verbose)
+        return found
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # DDP has two more

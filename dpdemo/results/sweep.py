@@ -6,10 +6,10 @@ Anderton and Renslow 2018); the two marks have hues that it lacks (Okabe and Ito
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
-from dpdemo.results.formats import Row, plain_fields
+from dpdemo.results.formats import Row, in_json
 from dpdemo.results.report import Report, rounded
 from dpdemo.results.table import Block, Canvas, Uncut, stacked, styled
 
@@ -54,13 +54,9 @@ class GpuLine:
 
     gpus: int
     nearest_even: int | None
-    values: tuple[float, ...]
+    values: tuple[float, ...] = field(metadata=in_json(form=lambda values: list(map(rounded, values))))
     has_idle: tuple[bool, ...]
     has_lone: tuple[bool, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {**plain_fields(self), "values": [rounded(value) for value in self.values]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,7 @@ ANSWERED = [
     ("exec --gpus 2,3 x.py", "--gpus 4 for a program that names cuda:3, --gpus 2 for one that takes"),
     ("exec --gpus 2 --report r.txt train.py", "expected a file ending in .json, got 'r.txt'"),
     ("exec --gpus 2 --gpu-memory 24XB train.py", "expected a size such as 24GiB or 512MiB, got '24XB'"),
+    ("exec --ranks 2 --select DP1 train.py", "expected `--check` beside it, got none - at option `--sel"),
     ("exec --gpus 2 --lr 3 x.py", "No such option: --lr"),
     ("run --batch-size abc", "Invalid value for '--batch-size'"),
     ("run --data-size 99999999999999999999", "got 99999999999999999999 - at option `--data-size`"),

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, fields, replace
 from html import unescape
 
 import pytest
@@ -73,6 +73,12 @@ REPORTS = [
 def test_there_is_one_of_each_report():
     kinds = {kind.__name__ for kind in leaves(Report) if not kind.__name__.endswith("Data")}
     assert {type(report).__name__ for report in REPORTS} == kinds
+
+
+def test_reports_are_frozen():
+    for report in REPORTS:
+        with pytest.raises(FrozenInstanceError):
+            setattr(report, fields(report)[0].name, None)
 
 
 def leaves(kind):
