@@ -226,7 +226,7 @@ class Gradients:
 
 
 def is_coarse(value: object) -> bool:
-    """Return whether a result was computed with half precision anywhere, so that rounding makes gradients differ.
+    """Return whether half precision took part in a result anywhere, so that rounding makes gradients differ.
 
     An autocast inside forward leaves it in the history alone: the last layer may return float32.
     """
