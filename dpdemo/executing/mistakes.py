@@ -261,7 +261,8 @@ def _norms(ranks: Sequence[Noted]) -> Iterator[Mistake]:
         yield Mistake(
             f"BatchNorm `{layer}` is not synced: running statistics differ by up to {worst:.3g}",
             at,
-            "nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+            "nn.SyncBatchNorm.convert_sync_batchnorm(model), unless each rank is to normalize its own rows",
+            "note",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from dpdemo.results.devices import alike, label, spans
 from dpdemo.results.report import Report
@@ -79,11 +79,12 @@ class RankResult:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake: its effect, its line in the program, and the remedy."""
+    """A mistake: its effect, its line in the program, and the remedy; a note if some programs mean it."""
 
     text: str
     at: str
     advice: str
+    kind: Literal["mistake", "note"] = "mistake"
 
     def __str__(self) -> str:
         return f"{self.text} ({self.at}): {self.advice}"
@@ -137,7 +138,8 @@ class RanksResult(Report):
         if self.mistakes:
             yield ()
         for mistake in self.mistakes:
-            yield styled("Mistake: ", "bold yellow") + styled(f"{mistake.text} ({mistake.at})")
+            label = styled(f"{mistake.kind.capitalize()}: ", "bold yellow")
+            yield label + styled(f"{mistake.text} ({mistake.at})")
             yield styled(f"  {mistake.advice}")
 
 

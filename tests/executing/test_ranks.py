@@ -464,6 +464,7 @@ def test_silent_mistakes_are_named_with_their_line(tmp_path, name):
     mistakes = json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"]
     assert len(mistakes) == 1, mistakes
     assert words in mistakes[0]["text"]
+    assert mistakes[0]["kind"] == ("note" if name == "batch norm" else "mistake")  # many programs mean it
     assert mistakes[0]["at"].startswith("train.py:")
     assert ("came after the model was wrapped" in mistakes[0]["advice"]) == ("after wrapping" in name)
 
