@@ -96,6 +96,28 @@ def _on_their_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
     return verify
 
 
+@wraps(_cpp.Reducer, "__init__", why="C++ sees one device")
+def _with_a_bucket_each(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Give each parameter of a model on several GPUs a bucket of its own: C++ would mix GPUs in one.
+
+    A limit of one byte keeps them apart when the reducer makes its buckets anew after the first step.
+    """
+
+    @functools.wraps(original)
+    def init(
+        self: Any, parameters: list[torch.Tensor], buckets: list[list[int]], limits: list[int], *others: Any
+    ) -> None:
+        if len({parameter.device for parameter in parameters}) > 1:
+            buckets = [[index] for bucket in buckets for index in bucket]
+            limits = [1] * len(buckets)
+            group, is_sparse, _, finds_unused, is_view, names, _, *rest = others
+            rest = [[] if isinstance(each, list) else each for each in rest]  # limits of the later buckets
+            others = (group, is_sparse, 1, finds_unused, is_view, names, 1, *rest)
+        original(self, parameters, buckets, limits, *others)
+
+    return init
+
+
 @wraps(_cpp.GradBucket, "buffer", "gradients", why="C++ made the bucket")
 def _labelled(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)

@@ -132,6 +132,33 @@ def test_training_equals_one_process_with_the_rows_of_all_ranks(tmp_path, way):
     assert all(rank["collectives"] for rank in report["ranks"])
 
 
+_SPREAD = """
+class Spread(nn.Sequential):
+    def forward(self, rows):
+        for layer in self:
+            rows = layer(rows.to(layer.weight.device) if isinstance(layer, nn.Linear) else rows)
+        return rows.to(self[0].weight.device)
+
+for name in "find_unused_parameters", "static_graph", "gradient_as_bucket_view", None:
+    options = {name: True} if name else {}
+    own = make()
+    own[0].to(2 * rank)
+    own[2].to(2 * rank + 1)
+    model = DistributedDataParallel(Spread(*own), **options)
+    train(model, lambda rows: rows.chunk(size)[rank].to(2 * rank))
+    for given, wanted in zip(model.parameters(), expected.parameters(), strict=True):
+        assert given.grad.device == given.device
+        torch.testing.assert_close(given.cpu(), wanted)
+    assert {given.device.index for given in model.parameters()} == {2 * rank, 2 * rank + 1}
+"""
+
+
+@pytest.mark.slow
+def test_a_model_on_two_gpus_of_each_rank_trains_as_on_one(tmp_path):
+    result = run(tmp_path, _START + _TRAINING + _SPREAD, "--gpus", "4")
+    assert result.returncode == 0, result.stderr
+
+
 _COLLECTIVES = """
 import torch.distributed._functional_collectives as functional
 from torch.distributed import _symmetric_memory as symmetric_memory
