@@ -107,7 +107,8 @@ def _what_it_needs(factory: Callable[..., object], name: str) -> str:
         return ""
     call = f"{name.rpartition(':')[2]}({', '.join(f'{key}=...' for key in missing)})"
     file = name.rpartition(":")[0]
-    return f"write a function that gives them, `def make(): return {call}`, and name it: `{file}:make`"
+    named = f"name it: `{file}:make`" if file else "give that"
+    return f"write a function that gives them, `def make(): return {call}`, and {named}"
 
 
 def find_object(target: str) -> Any:

@@ -201,3 +201,9 @@ class TestTheContractOfFactories:
     def test_a_factory_that_exits_is_an_error(self):
         with pytest.raises(UsageError, match=r"expected a model from `f`, got SystemExit: 0"):
             make_model(lambda: sys.exit(0), "f")
+
+
+def test_a_factory_without_a_target_is_told_no_target_to_name():
+    with pytest.raises(UsageError) as caught:
+        make_model(lambda width: nn.Linear(width, 1), "Net")
+    assert caught.value.worded(Edge())[1].endswith("`def make(): return Net(width=...)`, and give that")
