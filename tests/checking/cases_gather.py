@@ -20,11 +20,6 @@ def a_number_is_returned():
     return returning(lambda y, _: (y, 3)), x()
 
 
-@trigger("DP402", "`['size']` is of type Size", raises=True)
-def a_size_is_returned():
-    return returning(lambda y, x: {"y": y, "size": x.shape}), x()
-
-
 @trigger("DP402", "of type Batch", raises=True)
 def a_dataclass_is_returned():
     return returning(lambda y, _: Batch(y)), x()
@@ -178,14 +173,6 @@ class ClassesAreBroughtToTheCpu(Net):
     def forward(self, x):
         y = self.fc(x)
         return {"y": y, "classes": y.argmax(1).cpu()}
-
-
-@trigger("DP409", "`['state']` of shape (1, 8, 5)", given=steps)
-class AStateIsReturnedLayersFirst(Recurrent):
-    def forward(self, x):
-        self.rnn.flatten_parameters()
-        out, (state, _) = self.rnn(x)
-        return {"out": out[:, -1], "state": state}
 
 
 @twin("DP410", also=["DP213"], data_size=3, given=lambda: x(3))

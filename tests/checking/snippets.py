@@ -210,17 +210,6 @@ def a_loss_with_padding_is_averaged_in_forward():
     return Net(), (labels, labels.masked_fill(torch.arange(6) > torch.arange(8)[:, None] % 6, -100))
 
 
-@expects("DP215", given=lambda: (drawn(8, 6, 4), torch.tensor([2, 3, 4, 5, 6, 1, 2, 3])))
-class SequencesArePackedByTheirLengths(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn = nn.GRU(4, 5, batch_first=True)
-
-    def forward(self, x, lengths):
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        return self.rnn(packed)[1][0]
-
-
 @expects("DP207", given=lambda: (drawn(8, 3, 6, 6), [{"boxes": drawn(n % 3 + 1, 4)} for n in range(8)]))
 class TargetsAreAListOfDicts(nn.Module):
     """A detector of torchvision's kind."""
@@ -326,8 +315,3 @@ class ATensorHasAMethodOfItsOwn(Encoder):
 class ATensorMultipliesInAWayOfItsOwn(Encoder):
     def forward(self, x):
         return x @ self.fc.weight.t()
-
-
-@expects("DP316", "DP306")
-def a_resnet_has_batch_norms():
-    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)), drawn(16, 8)
