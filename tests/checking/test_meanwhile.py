@@ -5,6 +5,7 @@ from cases_seen import Pair
 from casetable import Net, x
 from torch import nn
 
+from dpdemo.checking.observing.caches import caches_of
 from dpdemo.checking.observing.meanwhile import used_meanwhile
 from dpdemo.checking.running.copying import ModelSource
 from dpdemo.checking.running.runs import Runner
@@ -73,3 +74,10 @@ def test_it_is_told_by_all_its_names_and_only_where_nothing_of_it_stays(kind):
     with virtual_gpus(2):
         runner = Runner(ModelSource(kind()), (0, 1))
         assert used_meanwhile(runner, "train", ((x(),), {})) == FOUND[kind]
+
+
+@pytest.mark.parametrize(("key", "number"), [(4, 1), ("cuda:0", 0)])
+def test_a_cache_of_a_class_is_suspect_unless_its_keys_name_a_gpu(key, number):
+    with virtual_gpus(2):
+        kind = type("Cached", (Net,), {"__module__": __name__, "kept": {key: x().cuda()}})
+        assert len(caches_of(kind())) == number
