@@ -41,6 +41,7 @@ from dpdemo.virtual.patches import (  # noqa: F401 - they register their replace
     streams,
     tensor,
     tracers,
+    warned,
     wrappers,
 )
 
