@@ -13,7 +13,7 @@ from dpdemo.results.batches import BatchGroup, Replica, Shapes, bracketed
 from dpdemo.results.devices import Devices, is_stretch, ordinal_of
 from dpdemo.results.distribution import Distribution
 from dpdemo.results.rankwords import MANY, ranks_label, share_line
-from dpdemo.results.table import GAP, Block, Canvas, Table, stacked, styled, text_width
+from dpdemo.results.table import GAP, Block, Canvas, Table, natural_width, stacked, styled, text_width
 from dpdemo.wording import printable
 
 
@@ -179,9 +179,9 @@ class GroupTable:
         after = f"{', '.join(bracketed(outside.output))} on {outside.device}{loop}"
         label = max(self._layout.label, len("Outside"))
         room = self._canvas.width - label - GAP
-        whole = f"{before} → {after}"
+        line = styled(f"{before} → {after}")
+        if natural_width(self._canvas.fitted(line)) > room:
+            line = stacked([before, f"→ {after}"])
         table = Table((label, "fold"))
-        table.add(
-            styled("Outside", "bold"), stacked([whole] if len(whole) <= room else [before, f"→ {after}"])
-        )
+        table.add(styled("Outside", "bold"), line)
         return table

@@ -1,8 +1,10 @@
 """Lines: a device each, or a run of equal devices."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
-from samples import few_gpus, few_sizes, reports, simulated
+from samples import drawn, few_gpus, few_sizes, reports, simulated
 
 
 def labels(**config):
@@ -52,3 +54,17 @@ def test_lines_hold_every_row_and_every_device_once(report):
         assert sum(line.count for line in lines) == len(report.devices)
         assert sum(line.count for line in lines if line.is_idle) == len(group.idle)
         assert [line.is_idle for line in lines] == sorted(line.is_idle for line in lines)
+
+
+def test_the_view_from_outside_is_broken_before_its_arrow():
+    report = simulated(gpus=2, data_size=30)
+    (group,) = report.batches
+    for name in ("log\x1b[2J", "結果結果", "x::error::"):
+        outside = replace(group.outside, input=((name, (30, 5)),), output=((name, (30, 2)),))
+        named = replace(report, batches=(replace(group, outside=outside),))
+        for width in range(50, 90):
+            first, *others = (
+                drawn(named, width=width).partition("Outside")[2].partition("\n\n")[0].splitlines()
+            )
+            assert ("→" in first) != bool(others)
+            assert all(line.lstrip().startswith("→") for line in others)
