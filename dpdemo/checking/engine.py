@@ -111,7 +111,7 @@ def check_found(
 def _gather_evidence(
     model: object, inputs: object, handle: object, request: Request
 ) -> tuple[Evidence, tuple[int, ...]]:
-    built = building.build(model)
+    built = building.build(model, request.target)
     if built.model is None:
         assert built.raised is not None  # noqa: S101 - one of the two
         return Evidence(request.gpus, Scan("(not built)"), (), tuple(built.events), built.raised), ()

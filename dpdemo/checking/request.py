@@ -14,7 +14,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The options of a check, as `check` describes them.
+    """The options of a check, as `check` describes them; `target` names the model in messages.
 
     Raises:
         UsageError: for a number of GPUs, a type, weights or chunks that cannot be.
@@ -32,6 +32,7 @@ class Request:
     select: Iterable[str] = ()
     ignore: Iterable[str] = ()
     progress: Progress | None = None
+    target: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.gpus, bool) or not isinstance(self.gpus, int) or not 2 <= self.gpus <= MAX_GPUS:

@@ -103,7 +103,7 @@ def command(
                 return model, find_object(given) if isinstance(given, str) else given
 
         with users_code(quiet=quiet, doing="checking") as say:
-            report = check_found(find, Request(**options, progress=say))
+            report = check_found(find, Request(**options, progress=say, target=target))
     print_report(report, form, save, quiet=quiet)
     if report.findings and form == "text" and not quiet:
         print_hint(f"`dpdemo check --explain {report.findings[0].code}` tells more")

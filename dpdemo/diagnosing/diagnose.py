@@ -124,7 +124,7 @@ def _checked(case: Case) -> Any:
     given = list(case.inputs) or None
     return check_found(
         lambda: (find_model(case.target), given),
-        Request(gpus=case.num_gpus, batch_size=case.batch_size),
+        Request(gpus=case.num_gpus, batch_size=case.batch_size, target=case.target),
     )
 
 

@@ -54,6 +54,14 @@ def models(tmp_path, monkeypatch):
     sys.modules.pop("zoo_of_models", None)
 
 
+def test_a_target_that_is_no_model_is_named(models, dpdemo):
+    (models / "other.py").write_text("x = 3\ndef make(): return x")
+    for name in ("x", "make"):
+        done = dpdemo("check", f"other.py:{name}")
+        assert done.code == 2
+        assert f"`other.py:{name}`, got int - at argument TARGET" in done.err
+
+
 @pytest.mark.usefixtures("models")
 def test_a_finding_is_printed_with_its_place_cause_and_fix(dpdemo):
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--input", "mask=8x3:bool")

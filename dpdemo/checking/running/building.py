@@ -30,8 +30,12 @@ class Built:
     raised: Raised | None = None
 
 
-def build(given: object) -> Built:
+def build(given: object, name: str = "") -> Built:
     """Take a model as it is, or call the function that builds one.
+
+    Args:
+        given: the model, or the function.
+        name: its name in messages; that of the function if empty.
 
     Raises:
         UsageError: if the function raises for reasons of its own, or returns no model.
@@ -42,18 +46,18 @@ def build(given: object) -> Built:
     events: list[Event] = []
     try:
         with watching_loads(events):
-            model, inputs = _make(given)
+            model, inputs = _make(given, name)
     except UsageError as error:
         if error.__cause__ is not None and _is_dataparallels(error.__cause__):
             return Built(None, events=events, raised=raised("factory", error.__cause__))
         raise
-    return Built(model, inputs, lambda: _make(given)[0], events)
+    return Built(model, inputs, lambda: _make(given, name)[0], events)
 
 
-def _make(factory: Any) -> tuple[nn.Module, Any]:
+def _make(factory: Any, name: str) -> tuple[nn.Module, Any]:
     torch.manual_seed(SEED)
     with about("model"):
-        return make_model(factory, getattr(factory, "__qualname__", type(factory).__name__))
+        return make_model(factory, name or getattr(factory, "__qualname__", type(factory).__name__))
 
 
 def _is_dataparallels(error: BaseException) -> bool:
