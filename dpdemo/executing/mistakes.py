@@ -144,8 +144,20 @@ def _samples(ranks: Sequence[Noted]) -> Iterator[Mistake]:
         yield Mistake(
             f"Each of {len(epochs)} ranks drew {which}: an epoch is {len(epochs)} epochs",
             first["at"],
-            "give the DataLoader a DistributedSampler",
+            _sharing_out(first["sampler"]),
         )
+
+
+def _sharing_out(sampler: str) -> str:
+    """Advise how each rank gets samples of its own, by the class of the sampler."""
+    if sampler in {"SequentialSampler", "RandomSampler"}:
+        return "give the DataLoader a DistributedSampler"
+    if sampler == "DistributedSampler":
+        return "give the DistributedSampler the number of each rank: rank=dist.get_rank()"
+    return (
+        f"{sampler} draws alike on all ranks: seed its generator by rank, or let each rank keep its share of "
+        "what it draws"
+    )
 
 
 def _common_epochs(ranks: Sequence[Noted]) -> Iterator[list[Fact]]:

@@ -497,6 +497,27 @@ def test_silent_mistakes_are_named_with_their_line(tmp_path, name):
 
 
 @pytest.mark.slow
+def test_the_advice_fits_the_sampler_that_draws_alike_on_all_ranks(tmp_path):
+    program = """
+from torch.utils.data import WeightedRandomSampler
+alike = torch.Generator().manual_seed(0)
+train(DataLoader(data, 4, shuffle=True, generator=alike))
+train(DataLoader(data, 4, sampler=WeightedRandomSampler([1.0] * 16, 8, generator=alike)))
+train(DataLoader(data, batch_sampler=[[0, 1, 2, 3], [4, 5, 6, 7]]))
+train(DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0, shuffle=False)))
+"""
+    result = run(tmp_path, _START + _DATA + program, "--report", "report.json")
+    assert result.returncode == 0, result.stderr
+    mistakes = json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"]
+    assert [each["advice"].partition(" draws alike on all ranks")[0] for each in mistakes] == [
+        "give the DataLoader a DistributedSampler",
+        "WeightedRandomSampler",
+        "list",
+        "give the DistributedSampler the number of each rank: rank=dist.get_rank()",
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _RIGHT)
 def test_right_programs_have_no_mistakes(tmp_path, name):
     result = run(tmp_path, _START + _DATA + _RIGHT[name], "--report", "report.json")

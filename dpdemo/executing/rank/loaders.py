@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, Subset, dataloader
+from torch.utils.data import BatchSampler, DataLoader, Subset, dataloader
 from torch.utils.data.distributed import DistributedSampler
 
 from dpdemo.executing.rank.notes import around, never_raises, users_line, users_lines
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MAX_INDICES, _MAX_LISTS, _MAX_SIZES = 100_000, 16, 8
 _NOTED = (
     *("at", "number", "set_epoch", "dataset", "count", "sizes", "sum"),
-    *("is_distributed", "is_shuffled", "is_indexed", "was_trained"),
+    *("sampler", "is_distributed", "is_shuffled", "is_indexed", "was_trained"),
 )
 """Attributes of an epoch that are noted as they are."""
 
@@ -62,9 +62,12 @@ class Epoch:
 
     def __init__(self, loader: Any, number: int) -> None:
         sampler = getattr(loader, "sampler", None)
-        inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+        batches = getattr(loader, "batch_sampler", None)
+        inner = getattr(batches, "sampler", None)
         if not isinstance(sampler, DistributedSampler) and inner is not None:
             sampler = inner
+        is_plain = batches is None or type(batches) is BatchSampler
+        self.sampler = type(sampler if is_plain else batches).__name__
         self.number = number
         self.at = vars(loader).get("_dpdemo_at", users_line())
         self.is_distributed = hasattr(sampler, "set_epoch")
