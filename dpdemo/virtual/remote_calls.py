@@ -1,6 +1,7 @@
 """torch.distributed.rpc: what a worker is asked to do runs on its own virtual GPUs.
 
-C++ answers a call on threads of its own, which know no dispatch mode. Between workers, tensors travel on the
+C++ answers a call on threads of its own, which know no dispatch mode. A backward pass over workers runs on
+such threads too: its gradients get their GPU when they are asked for. Between workers, tensors travel on the
 CPU alone, as on real GPUs without a device map; a device map is refused.
 """
 
@@ -10,12 +11,14 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed import autograd as dist_autograd
 from torch.distributed.rpc import api, internal, options
 from torch.utils._pytree import tree_leaves
 
 from dpdemo.virtual.applying import stands_in, wraps
-from dpdemo.virtual.labels import gpus_of
+from dpdemo.virtual.labels import gpu_of, gpus_of, stamp
 from dpdemo.virtual.process_groups import refuse
+from dpdemo.virtual.state import the_session
 from dpdemo.virtual.threads import seeing_gpus
 
 if TYPE_CHECKING:
@@ -40,6 +43,20 @@ def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(call)
 
     return run
+
+
+@wraps(dist_autograd, "get_gradients", why="C++ made the gradients, on threads of its own")
+def _on_their_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get_gradients(context: int) -> Any:
+        found = original(context)
+        for parameter, gradient in found.items():
+            index = gpu_of(parameter)
+            if index is not None and gpu_of(gradient) is None:
+                stamp(gradient, the_session(), index)
+        return found
+
+    return get_gradients
 
 
 @wraps(internal._InternalRPCPickler, "serialize", why=_WHY)

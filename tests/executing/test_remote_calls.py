@@ -22,6 +22,9 @@ class Body(nn.Sequential):
 def state(rref):
     return {name: (str(value.device), value.cpu()) for name, value in rref.local_value().state_dict().items()}
 
+def gpus_of_gradients(context):
+    return {str(gradient.device) for gradient in dist_autograd.get_gradients(context).values()}
+
 def on_gpu(x):
     return x.cuda()
 
@@ -59,6 +62,7 @@ def train():
         with dist_autograd.context() as context:
             rows = torch.stack(remote(x)).cuda()
             dist_autograd.backward(context, [nn.functional.mse_loss(alike(rows), y.cuda())])
+            assert rpc.rpc_sync("server", gpus_of_gradients, args=(context,)) == {"cuda:1"}
             on_both.step(context)
     found = rpc.rpc_sync("server", state, args=(remote.get_module_rref(),))
     for name, wanted in expected.state_dict().items():
