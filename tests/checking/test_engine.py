@@ -223,6 +223,32 @@ def test_bad_input_is_a_usage_error(model, inputs, says):
     assert says in str(caught.value)
 
 
+def test_a_model_that_moves_to_no_gpu_is_a_usage_error():
+    model = Linear()
+    model.register_buffer("empty", torch.empty(2, device="meta"))
+    with pytest.raises(UsageError, match="expected a model that moves to a GPU, got NotImplementedError"):
+        check(model, x())
+
+
+class Sparse(nn.Module):
+    def __init__(self, growing=False):
+        super().__init__()
+        self.register_buffer("edges", torch.eye(4).to_sparse())
+        self.shape_alone = torch.empty(2, device="meta")
+        self.growing = growing
+
+    def forward(self, x):
+        y = torch.sparse.mm(self.edges, x.t()).t()
+        if self.growing:
+            self.edges = self.edges * 2
+        return y
+
+
+def test_sparse_and_meta_tensors_of_a_model_are_compared():
+    assert not check(Sparse(), x()).findings
+    assert check(Sparse(growing=True), x()).codes == ("DP305",)
+
+
 @pytest.mark.parametrize("gpus", [1, 0, True, 129, "4"])
 def test_the_number_of_gpus_is_at_least_two(gpus):
     with pytest.raises(UsageError, match="expected 2 to 128 GPUs"):

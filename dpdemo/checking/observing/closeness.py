@@ -21,23 +21,32 @@ def _unseen(*tensors: torch.Tensor) -> AbstractContextManager[Any]:
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor's numbers to where no GPU's memory is measured."""
     with _unseen(tensor):
-        return tensor.detach().cpu().clone()
+        return (tensor.detach() if tensor.is_meta else tensor.detach().cpu()).clone()
+
+
+def _numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor on the CPU, none of its numbers left out; one on `meta` has none."""
+    if tensor.is_meta:
+        return tensor.detach().new_empty(0, device="cpu")
+    found = tensor.detach().cpu()
+    return found if found.layout == torch.strided else found.to_dense()
 
 
 def same_numbers(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers, but for rounding; NaN equals NaN."""
-    if first.shape != other.shape or first.dtype != other.dtype:
+    if first.shape != other.shape or first.dtype != other.dtype or first.is_meta != other.is_meta:
         return False
     with _unseen(first, other):
-        return _are_same(first.detach().cpu(), other.detach().cpu())
+        return _are_same(_numbers(first), _numbers(other))
 
 
 def identical(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers, bit by bit; NaN equals NaN."""
-    if first.shape != other.shape or first.dtype != other.dtype or first.layout != other.layout:
+    forms = {(each.shape, each.dtype, each.layout, each.is_meta) for each in (first, other)}
+    if len(forms) > 1:
         return False
     with _unseen(first, other):
-        left, right = first.detach().cpu(), other.detach().cpu()
+        left, right = _numbers(first), _numbers(other)
         return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 - NaN
 
 

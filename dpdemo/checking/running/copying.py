@@ -73,16 +73,29 @@ class ModelSource:
         """Make a copy on a GPU: of one that was moved there, since moving each costs as much as copying it.
 
         Raises:
-            UsageError: if it can neither be copied nor built again.
+            UsageError: if it can neither be copied nor built again, or cannot be moved.
 
         """
         parts = (*self.prototype.parameters(), *self.prototype.buffers())
         if self.copies and (self._along or any(part.device != gpu for part in parts)):
             if self._placed is None:
-                self._placed = brought_along(self.fresh().to(gpu), self._along, gpu)
+                self._placed = self._moved(gpu)
             with contextlib.suppress(Exception), users_code():
                 return deep_copy(self._placed)
-        return brought_along(self.fresh().to(gpu), self._along, gpu)
+        return self._moved(gpu)
+
+    def _moved(self, gpu: torch.device) -> nn.Module:
+        model = self.fresh()
+        try:
+            with users_code():
+                model = model.to(gpu)
+        except Exception as error:
+            raise UsageError(
+                f"expected a model that moves to a GPU, got {type(error).__name__}: {error}",
+                key="model",
+                hint='this is not about DataParallel: `.to("cuda:0")` fails',
+            ) from error
+        return brought_along(model, self._along, gpu)
 
 
 def plain(model: nn.Module) -> nn.Module:
