@@ -5,6 +5,7 @@ import gc
 import queue
 import threading
 import types
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -247,6 +248,21 @@ class Sparse(nn.Module):
 def test_sparse_and_meta_tensors_of_a_model_are_compared():
     assert not check(Sparse(), x()).findings
     assert check(Sparse(growing=True), x()).codes == ("DP305",)
+
+
+class Waves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.full((4,), 1j))
+
+    def forward(self, x):
+        return torch.fft.fft(x, dim=0) * self.w
+
+
+def test_complex_numbers_are_whole_in_double_precision():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check(Waves(), x()).codes == ("DP502",)
 
 
 @pytest.mark.parametrize("gpus", [1, 0, True, 129, "4"])

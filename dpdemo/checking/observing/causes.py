@@ -15,7 +15,7 @@ from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments
 from dpdemo.checking.observing.mixing import first_mixing, traced
 from dpdemo.checking.recording.drafts import Draft
-from dpdemo.checking.running.batches import as_type
+from dpdemo.checking.running.batches import in_double, model_in_double
 from dpdemo.checking.running.runs import Runner, Whole
 from dpdemo.checking.source import code_of
 from dpdemo.models.inputs import Arguments
@@ -166,16 +166,16 @@ class Causes:
 
     def is_rounding(self, path: str, gap: float) -> bool:
         """Return whether the chunks' results are those of one device in double precision."""
-        draft, double = self.draft, torch.float64
-        single = self.runner.alone_on(self.mode, (draft.args, draft.kwargs), double)
-        results = self.runner.chunk_results(draft.delivered, self.mode, dtype=double)
+        draft = self.draft
+        single = self.runner.alone_on(self.mode, (draft.args, draft.kwargs), double=True)
+        results = self.runner.chunk_results(draft.delivered, self.mode, double=True)
         if single is None or results is None:
             return False
         joined = compare.joined(results, draft.wrapper.dim) or {}
         one, many = dict(flatten(single)).get(path), joined.get(path)
         if many is None or not isinstance(one, torch.Tensor) or one.shape != many.shape:
             return False
-        return one.is_floating_point() and compare.gap(one, many) <= _ROUNDING * gap
+        return (one.is_floating_point() or one.is_complex()) and compare.gap(one, many) <= _ROUNDING * gap
 
     def _is_single(self, results: list[object], dim: int) -> bool:
         joined = compare.joined(results, dim)
@@ -185,11 +185,9 @@ class Causes:
 def are_gradients_rounding(runner: Runner, mode: str, given: Arguments) -> bool:
     """Return whether in double precision the gradients under DataParallel are those of one device."""
     alone, parallel = runner.single_model(mode), runner.parallel_model(mode)
-    if any(parameter.is_complex() for parameter in alone.parameters()):
-        return False  # another type would drop the imaginary parts, on both sides
-    double = as_type(given, torch.float64)
+    double = rebuild(given, in_double)
     for model in (alone, parallel):
-        ran = runner.run(model.to(torch.float64), double)
+        ran = runner.run(model_in_double(model), double)
         if ran.result is None:
             return False
         compare.backward(ran.result[0])

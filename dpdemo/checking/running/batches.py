@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from dpdemo.checking.evidence import Mode
 from dpdemo.checking.observing.holders import attributes, core_of, walk
-from dpdemo.watching.tree import entries, rebuild, with_parts
+from dpdemo.watching.tree import entries, with_parts
 
 Stays = Callable[[torch.Tensor], bool]
 """Says which tensors stay where they are when the others are moved to a GPU."""
@@ -27,14 +27,18 @@ def could_be_lengths(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dim() == 1 and tensor.dtype in (torch.int64, torch.int32)
 
 
-def as_type(value: object, dtype: torch.dtype) -> Any:
-    """Turn the floating-point tensors of a structure into another type."""
+def model_in_double(model: nn.Module) -> nn.Module:
+    """Turn a model's floating-point and complex numbers into double precision."""
+    found: nn.Module = model._apply(in_double)  # type: ignore[no-untyped-call] # PyTorch's own
+    return found
 
-    def turned(leaf: Any) -> object:
-        is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-        return leaf.to(dtype) if is_float else leaf
 
-    return rebuild(value, turned)
+def in_double(leaf: Any) -> Any:
+    """Turn a floating-point or complex tensor into one of double precision; leave all else as it is."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    wide = torch.complex128 if leaf.is_complex() else torch.float64
+    return leaf.to(wide) if leaf.is_complex() or leaf.is_floating_point() else leaf
 
 
 def on_device(value: object, device: torch.device, stays: Stays = nothing_stays) -> Any:

@@ -19,7 +19,14 @@ from dpdemo.checking.observing.leaves import rebuild_arguments
 from dpdemo.checking.recording.by_hand import is_in_chunks
 from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.running import randomness
-from dpdemo.checking.running.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
+from dpdemo.checking.running.batches import (
+    Stays,
+    could_be_lengths,
+    in_double,
+    model_in_double,
+    nothing_stays,
+    on_device,
+)
 from dpdemo.checking.running.copying import ModelSource
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments
@@ -96,12 +103,12 @@ class Runner:
         args, kwargs = rebuild(given, first)
         return args, kwargs
 
-    def alone_on(self, mode: str, given: Arguments, dtype: torch.dtype | None = None) -> object:
+    def alone_on(self, mode: str, given: Arguments, *, double: bool = False) -> object:
         """Return what a plain call gives, for a comparison aside; None where it fails."""
         model = self.single_model(mode)
-        if dtype is not None:
-            model = model.to(dtype)
-            given = as_type(given, dtype)
+        if double:
+            model = model_in_double(model)
+            given = rebuild(given[0], in_double), rebuild(given[1], in_double)
         return self.called_aside(model, given)
 
     def called_aside(self, model: nn.Module, given: Arguments) -> object:
@@ -170,7 +177,8 @@ class Runner:
         chunks: list[Arguments],
         mode: str,
         whole: Whole | None = None,
-        dtype: torch.dtype | None = None,
+        *,
+        double: bool = False,
     ) -> list[object] | None:
         """Run chunks one by one on the first GPU; None where one fails.
 
@@ -178,13 +186,13 @@ class Runner:
             chunks: the arguments of each, such as those that reached the replicas.
             mode: train or eval.
             whole: arguments that are given to each chunk as they were, uncut: their values by path.
-            dtype: the type to compute in, instead of the model's own.
+            double: whether to compute in double precision, instead of the model's own.
 
         """
         known, results = whole or {}, []
         for chunk in chunks:
             given = rebuild_arguments(self.forward, chunk, known.get) if known else chunk
-            result = self.alone_on(mode, given, dtype)
+            result = self.alone_on(mode, given, double=double)
             if result is None:
                 return None
             results.append(result)
