@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases_gather import names_of_images_come_back_garbled
 from cases_loss import a_loss_is_averaged_in_each_replica
 from casetable import Linear, Net, x
 from torch import nn
@@ -302,11 +301,6 @@ def test_a_line_of_a_layer_that_comes_many_times_is_one_finding():
     (finding,) = check(lambda: nn.Sequential(Layer(), Layer(), Layer()), x()).findings
     assert finding.message.startswith("`0.steps` goes from 0 to 1")
     assert finding.message.endswith("(and 2 more like it)")
-
-
-def test_texts_in_each_element_of_a_list_are_one_finding():
-    report = check(names_of_images_come_back_garbled)
-    assert [finding.code for finding in report.findings].count("DP403") == 1
 
 
 def test_progress_is_told_step_by_step():
