@@ -98,9 +98,9 @@ def _on_their_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @wraps(_cpp.Reducer, "__init__", why="C++ sees one device")
 def _with_a_bucket_each(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Give each parameter of a model on several GPUs a bucket of its own: C++ would mix GPUs in one.
+    """Put each parameter in its own bucket if a model is on several GPUs: C++ would mix them in one.
 
-    A limit of one byte keeps them apart when the reducer makes its buckets anew after the first step.
+    The reducer makes new buckets after the first step; with a limit of one byte they hold one parameter each.
     """
 
     @functools.wraps(original)

@@ -10,9 +10,9 @@ from dpdemo.arithmetic.tolerance import whole_model_tolerance
 
 
 def _unseen(*tensors: torch.Tensor) -> AbstractContextManager[Any]:
-    """Let tensors be read, in a `with` block, as the CPU tensors that they are: unlabelled, and quicker.
+    """Read tensors in a `with` block as plain CPU tensors, which is quicker than on their virtual GPU.
 
-    Where one of them dispatches operators for itself, nothing is different.
+    It changes nothing if one of them has operators of its own.
     """
     are_plain = all(type(tensor) in {torch.Tensor, nn.Parameter} for tensor in tensors)
     return torch._C._DisableTorchDispatch() if are_plain else nullcontext()
