@@ -9,26 +9,31 @@ from torch import nn
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
 
 
-def _unseen(*tensors: torch.Tensor) -> AbstractContextManager[Any]:
+def unseen(*tensors: torch.Tensor) -> AbstractContextManager[Any]:
     """Read tensors in a `with` block as plain CPU tensors, which is quicker than on their virtual GPU.
 
     It changes nothing if one of them has operators of its own.
     """
-    are_plain = all(type(tensor) in {torch.Tensor, nn.Parameter} for tensor in tensors)
-    return torch._C._DisableTorchDispatch() if are_plain else nullcontext()
+    return torch._C._DisableTorchDispatch() if _are_plain(*tensors) else nullcontext()
+
+
+def _are_plain(*tensors: torch.Tensor) -> bool:
+    """Return whether C++ sees all of them as ordinary tensors of the CPU, as on a virtual GPU."""
+    return all(type(tensor) in {torch.Tensor, nn.Parameter} for tensor in tensors)
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor's numbers to where no GPU's memory is measured."""
-    with _unseen(tensor):
-        return (tensor.detach() if tensor.is_meta else tensor.detach().cpu()).clone()
+    with unseen(tensor):
+        return (tensor.detach() if tensor.is_meta or _are_plain(tensor) else tensor.detach().cpu()).clone()
 
 
-def _numbers(tensor: torch.Tensor) -> torch.Tensor:
+def _numbers(tensor: torch.Tensor, *, are_plain: bool) -> torch.Tensor:
     """Return a tensor on the CPU, none of its numbers left out; one on `meta` has none."""
-    if tensor.is_meta:
-        return tensor.detach().new_empty(0, device="cpu")
-    found = tensor.detach().cpu()
+    found = tensor.detach()
+    if found.is_meta:
+        return found.new_empty(0, device="cpu")
+    found = found if are_plain else found.cpu()
     return found if found.layout == torch.strided else found.to_dense()
 
 
@@ -36,8 +41,9 @@ def same_numbers(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers, but for rounding; NaN equals NaN."""
     if first.shape != other.shape or first.dtype != other.dtype or first.is_meta != other.is_meta:
         return False
-    with _unseen(first, other):
-        return _are_same(_numbers(first), _numbers(other))
+    are_plain = _are_plain(first, other)
+    with unseen(first, other):
+        return _are_same(_numbers(first, are_plain=are_plain), _numbers(other, are_plain=are_plain))
 
 
 def identical(first: torch.Tensor, other: torch.Tensor) -> bool:
@@ -45,8 +51,9 @@ def identical(first: torch.Tensor, other: torch.Tensor) -> bool:
     forms = {(each.shape, each.dtype, each.layout, each.is_meta) for each in (first, other)}
     if len(forms) > 1:
         return False
-    with _unseen(first, other):
-        left, right = _numbers(first), _numbers(other)
+    are_plain = _are_plain(first, other)
+    with unseen(first, other):
+        left, right = _numbers(first, are_plain=are_plain), _numbers(other, are_plain=are_plain)
         return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 - NaN
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
 from dpdemo.checking.evidence import UNEQUAL, LossGradients
-from dpdemo.checking.observing.closeness import copy_of, same_numbers
+from dpdemo.checking.observing.closeness import copy_of, same_numbers, unseen
 from dpdemo.splitting.losses import LossParts
 from dpdemo.watching.tree import entries, flatten, rebuild, tensors_in, with_parts
 
@@ -247,9 +247,10 @@ def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = 
     """Compare the parameters' gradients of two models that are alike."""
     names = _shared_names(single, parallel)
     alone, split = _gradients(single, names), _gradients(parallel, names)
-    size, others_size = _inner(alone, alone), _inner(split, split)
-    apart = [other - before for before, other in zip(alone, split, strict=True)]
-    difference = _inner(apart, apart)
+    with unseen(*alone, *split):
+        size, others_size = _inner(alone, alone), _inner(split, split)
+        apart = [other - before for before, other in zip(alone, split, strict=True)]
+        difference = _inner(apart, apart)
     loose = _OF_GRADIENTS * whole_model_tolerance("bfloat16" if coarse else "float32").relative
     return Gradients(
         equal=math.sqrt(difference) <= loose * math.sqrt(size) + 1e-6 if math.isfinite(difference) else False,
