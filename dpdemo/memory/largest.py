@@ -8,15 +8,17 @@ from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
 from dpdemo.config.weights import split_of
 from dpdemo.errors import RunError, UsageError
+from dpdemo.memory.case import STRATEGIES, Case, Progress
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import Given
-from dpdemo.memory.predict import Progress, batches_of, opened_stepper, report_of
 from dpdemo.memory.remedies import find_remedies
+from dpdemo.memory.reporting import report_of, with_all_ranks
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
 from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.models.libraries import InputSizes
 from dpdemo.results.memory import MemoryReport
 from dpdemo.results.memorydata import Fit, Training
+from dpdemo.results.wrapping import Wrapping
 
 SEGMENTS = 40 * 2**20
 """The larger of two sizes may need this much less: two of the segments that small requests share."""
@@ -36,6 +38,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
     input_sizes: InputSizes | None = None,
     progress: Progress | None = None,
     numbers: bool = False,
+    wrapping: Wrapping | None = None,
     **overrides: Unpack[Keys],
 ) -> MemoryReport:
     """Find the largest batch with which every GPU fits, by predicting steps on both sides of it.
@@ -50,15 +53,45 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         input_sizes: how long texts and how large images are, for a model of a library.
         progress: called with a description of each piece of work.
         numbers: compute with real numbers.
+        wrapping: blocks, checkpoints and other settings of the strategy.
         overrides: config keys that win over `config`.
 
     Returns:
-        The step with the largest batch that fits, and the gain of each remedy in the next larger step.
+        The step with the largest batch that fits, and the gain of each remedy in the next larger step. Under
+        `ddp` and `fsdp2` the batch is each rank's.
 
     Raises:
         UsageError: if the config, a size or the inputs are not valid, the config names `chunks`, or the model
             cannot be built.
         RunError: if the model fails, or needs numbers.
+
+    """
+    expect_capacity(gpu_memory, gpu)
+    checked = expect_strategy(resolve(config, overrides), STRATEGIES)
+    if checked.chunks:
+        raise UsageError(
+            "expected shares of any batch, got the sizes of the chunks of one",
+            key="chunks",
+            hint="name their proportions instead: {weights=[1, 2]}",
+        )
+    case = Case(
+        config=checked,
+        training=training or Training(),
+        hardware=Hardware(gpu_memory, gpu, reserve),
+        inputs=inputs,
+        input_sizes=input_sizes,
+        numbers=numbers,
+        wrapping=wrapping or Wrapping(),
+        say=progress or (lambda _: None),
+    )
+    return search_largest(case)
+
+
+def expect_capacity(gpu_memory: Sizes, gpu: str | None) -> None:
+    """Check that the memory of each GPU is known, or its card.
+
+    Raises:
+        UsageError: if it is not.
 
     """
     if gpu_memory is None and gpu is None:
@@ -67,19 +100,13 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
             key="gpu_memory",
             hint="name it or the card: {gpu_memory=24GiB}, or {gpu=A100-80GB}",
         )
-    checked = expect_strategy(resolve(config, overrides))
-    if checked.chunks:
-        raise UsageError(
-            "expected shares of any batch, got the sizes of the chunks of one",
-            key="chunks",
-            hint="name their proportions instead: {weights=[1, 2]}",
-        )
-    say = progress or (lambda _: None)
-    hardware = Hardware(gpu_memory, gpu, reserve)
-    batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
-    with opened_stepper(checked, training or Training(), hardware, batches, say) as stepper:
-        search = _Search(checked, stepper, say)
-        largest = largest_that_fits(search.room, stepper.batches.batch_size)
+
+
+def search_largest(case: Case) -> MemoryReport:
+    """Find the largest batch of a case."""
+    with case.opened() as stepper:
+        search = _Search(case, stepper)
+        largest = largest_that_fits(search.room, case.rows(stepper.batches.batch_size))
         if largest == LIMIT:
             raise RunError(
                 f"expected memory that grows with the batch, got room for {LIMIT} samples",
@@ -90,17 +117,18 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         while largest and largest in search.failed:  # it would fit, but the model cannot run it
             largest -= 1
             search.room(largest)
-        report = report_of(checked, stepper, search.measured(largest or 1))
-        return replace(report, fit=search.fit(largest))
+        report, shards = report_of(case, stepper, search.measured(largest or 1)), case.shards(stepper)
+        report = replace(report, fit=search.fit(largest))
+    return with_all_ranks(case, report, shards)
 
 
 class _Search:
     """Predicts steps once for each batch size, and remembers them."""
 
-    def __init__(self, config: Config, stepper: Stepper, say: Progress) -> None:
-        self._config = config
+    def __init__(self, case: Case, stepper: Stepper) -> None:
+        self._case = case
         self._stepper = stepper
-        self._say = say
+        self._say = case.say
         self._known: dict[int, Measured] = {}
         self.failed: dict[int, RunError] = {}
 
@@ -115,8 +143,9 @@ class _Search:
         try:
             return self._stepper.measure(batch_size)
         except RunError as error:
-            num_gpus = len(self._config.ordinals or ())
-            split = split_of(self._config, batch_size, num_gpus)
+            config = self._case.config
+            num_gpus = len(config.ordinals or ()) if config.strategy == "dp" else 1
+            split = split_of(config, batch_size, num_gpus)
             if split.smallest > 1:
                 raise
             # BatchNorm cannot train on a chunk of one sample: a batch a little larger is as good a measure
@@ -141,6 +170,6 @@ class _Search:
         found = self.measured(largest + 1)
         gpu = min(found.gpus, key=lambda gpu: gpu.spare_bytes or 0)
         num_predictions = len(self._known)
-        remedies = find_remedies(self._stepper, found.batch_size, found, self._say)
+        remedies = find_remedies(self._case, self._stepper, found.batch_size, found)
         missing = max(0, -(gpu.spare_bytes or 0))
         return Fit(largest, gpu.device, gpu.phase, missing, num_predictions, remedies)

@@ -26,10 +26,11 @@ from dpdemo.results.memorydata import PARTS, GpuMemory, Phase, Training
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
 from dpdemo.virtual.blocks import rounded
 from dpdemo.watching.seam import around
+from dpdemo.watching.tree import tensors_in
 
-_OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, lr=0.1),
+    "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "adafactor": torch.optim.Adafactor,
@@ -68,6 +69,8 @@ class Measured:
     inputs: tuple[tuple[str, Shape], ...]
     loss: str
     gpus: tuple[GpuMemory, ...]
+    output_bytes: tuple[int, ...] = ()
+    """The bytes of the model's output on each GPU."""
 
 
 class Stepper:
@@ -91,12 +94,15 @@ class Stepper:
         self._recorder = gpus.recorder
         gpus.count_scratch(self.hardware.scratch_capability)
         self.loss: Loss = make_loss(training.loss)
+        self._output_bytes: tuple[int, ...] = ()
         self.optimizer = self._make_optimizer()
 
     def _make_optimizer(self) -> torch.optim.Optimizer | None:
         make = _OPTIMIZERS.get(self.training.optimizer)
         trained = [parameter for parameter in self.built.model.parameters() if parameter.requires_grad]
-        return None if make is None or self.training.inference or not trained else make(trained)
+        if make is None or self.training.inference or not trained:
+            return None
+        return make(trained, fused=True) if self.training.fused else make(trained)
 
     def measure(self, batch_size: int) -> Measured:
         """Make a step and return the memory of each GPU.
@@ -114,7 +120,7 @@ class Stepper:
         except Exception as error:
             raise self._refusal(batch_size, error) from error
         gpus = tuple(self._memory_of(index) for index in range(len(self.gpus)))
-        return Measured(batch_size, inputs, loss, gpus)
+        return Measured(batch_size, inputs, loss, gpus, self._output_bytes)
 
     def step_again(self, batch_size: int) -> None:
         """Make another step after a measured one, for callers that count something other than memory."""
@@ -178,12 +184,24 @@ class Stepper:
                 with _phase(self.gpus, "loss"):
                     name = resolve_loss(self.training.loss, output)
                     loss = self.loss(output)
+                self._output_bytes = self._bytes_of(output)
+                if self.training.frees_output:
+                    del output
         with _phase(self.gpus, "backward"):
             torch.autograd.backward(loss)
         if self.optimizer is not None:
             with _phase(self.gpus, "optimizer step"):
                 self.optimizer.step()
         return shapes, name
+
+    def _bytes_of(self, output: object) -> tuple[int, ...]:
+        """Return the bytes that a model's output takes on each GPU; views of one storage count once."""
+        found = [0] * len(self.gpus)
+        storages = {id(each): each for each in map(torch.Tensor.untyped_storage, tensors_in(output))}
+        for storage in storages.values():
+            if storage.device.type == "cuda":
+                found[storage.device.index] += rounded(storage.nbytes())
+        return tuple(found)
 
     def _zero_grad(self) -> None:
         self.built.model.zero_grad(set_to_none=self.training.zero_grad != "to-zero")

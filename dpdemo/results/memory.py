@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dpdemo.config.fields import Config
+from dpdemo.config.ranks import rows_per_rank, world_size
 from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import Shapes, bracketed
 from dpdemo.results.devices import Devices
@@ -14,6 +15,7 @@ from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies
 from dpdemo.results.report import Report
 from dpdemo.results.split import cutting
 from dpdemo.results.table import Block, Canvas, styled
+from dpdemo.results.wrapping import NAMES, Wrapping
 from dpdemo.sizes import size
 from dpdemo.wording import counted
 
@@ -53,11 +55,22 @@ class MemoryReport(Report):
     fit: Fit | None = None
     card: str = ""
     notes: tuple[str, ...] = ()
+    wrapping: Wrapping | None = None
 
     @property
     def model(self) -> str:
         """The model's name, or the user's `pkg.mod:factory`."""
         return self.config.model
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a sentence."""
+        return verdict(self)
+
+    @property
+    def num_devices(self) -> int:
+        """How many GPUs or ranks take part; an uneven shard's rank may not be among `gpus`."""
+        return len(self.gpus) if self.config.strategy == "dp" else world_size(self.config) or len(self.gpus)
 
     @property
     def fits(self) -> bool:
@@ -105,30 +118,47 @@ class MemoryReport(Report):
 
 def _title(report: MemoryReport) -> str:
     kind = "an inference call" if report.training.inference else "a training step"
-    gpus = f"over {counted(len(report.gpus), 'GPU')}"
+    number = report.num_devices
+    if report.config.strategy != "dp":
+        rows = f"batch size {report.batch_size} on each of {number} ranks"
+        return f"Predicted: {kind} of {report.config.model}, {rows}"
+    gpus = f"over {counted(number, 'GPU')}"
     return f"Predicted: {kind} of {report.config.model}, batch size {report.batch_size}, {gpus}"
 
 
 def _setting(report: MemoryReport) -> str:
     """List the assumptions: devices, parameters, type, optimizer, loss and inputs."""
-    config, training = report.config, report.training
+    config = report.config
     weighted = "Weighted" if is_weighted(config) else ""
     devices = Devices([gpu.device for gpu in report.gpus])
     if isinstance(config.gpus, tuple):
         devices = Devices.of("cuda", config.gpus)
-    parts = [f"{weighted}DataParallel on {devices}" + (f" ({report.card})" if report.card else "")]
+    where = f"{report.num_devices} ranks" if config.nodes > 1 else str(devices)
+    card = f" ({report.card})" if report.card else ""
+    parts = [f"{weighted}{NAMES[config.strategy]} on {where}{card}"]
+    if report.wrapping is not None:
+        parts += report.wrapping.words(config.strategy)
     if config.output_device is not None:
         parts.append(f"outputs on cuda:{config.output_device}")
-    parts.append(f"{number_text(report.num_parameters)} parameters")
+    return ", ".join(filter(None, [*parts, *setting_parts(report), cutting(config)]))
+
+
+def setting_parts(report: MemoryReport) -> list[str]:
+    """List the assumptions that no strategy changes: parameters, type, optimizer, loss and inputs."""
+    config, training = report.config, report.training
+    parts = [f"{number_text(report.num_parameters)} parameters"]
     parts.append(f"{config.dtype}{' under autocast' if training.amp else ''}")
     if not training.inference:
-        parts += [_ASSUMED[training.optimizer], _ASSUMED[training.zero_grad]]
+        parts += [
+            f"{'fused ' if training.fused else ''}{_ASSUMED[training.optimizer]}",
+            _ASSUMED[training.zero_grad],
+        ]
         parts.append(_ASSUMED.get(training.loss, f"loss {training.loss}"))
     named_inputs = tuple(("" if name.isdecimal() else name, shape) for name, shape in report.inputs)
     parts.append(f"input {', '.join(bracketed(named_inputs))}")
     if config.dim:
         parts.append(f"split along dimension {config.dim}")
-    return ", ".join(filter(None, [*parts, cutting(config)]))
+    return parts
 
 
 def number_text(number: int) -> str:
@@ -141,7 +171,7 @@ def number_text(number: int) -> str:
     return f"{number:,}"
 
 
-def _at_phase(phase: Phase) -> str:
+def at_phase(phase: Phase) -> str:
     """Write `in forward`, `in the optimizer step`, `between steps`."""
     if phase == "between steps":
         return phase
@@ -173,7 +203,7 @@ def verdict(report: MemoryReport) -> str:
     if not report.fits:
         return f"It does not fit: {_lacking(lines)}."
     line = next(line for line in lines if replace(line.gpu, device="") == replace(report.fullest, device=""))
-    when = _at_phase(line.gpu.phase)
+    when = at_phase(line.gpu.phase)
     if line.gpu.spare_bytes is None:
         holds = "each hold" if line.count > 1 else "holds"
         return f"{line.label} {holds} most: {size(line.gpu.peak_bytes)}, {when}."
@@ -192,7 +222,7 @@ def _lacking(lines: list[GpuLine]) -> str:
     parts = []
     for line in short[:_MOST_NAMED]:
         lacks = f"lack {size(-(line.gpu.spare_bytes or 0))} each" if line.count > 1 else room(line.gpu)
-        parts.append(f"{line.label} {lacks} {_at_phase(line.gpu.phase)}")
+        parts.append(f"{line.label} {lacks} {at_phase(line.gpu.phase)}")
     if rest := sum(line.count for line in short[_MOST_NAMED:]):
         parts.append(f"{rest} more GPU{'' if rest == 1 else 's'} less")
     return "; ".join(parts)
@@ -201,19 +231,23 @@ def _lacking(lines: list[GpuLine]) -> str:
 def _falls_short(report: MemoryReport) -> bool:
     """Return whether the user asked for a larger batch than the largest that fits."""
     config = report.config
-    return report.fit is not None and "batch_size" in config.given and report.fit.largest < config.batch_size
+    if report.fit is None or "batch_size" not in config.given:
+        return False
+    is_ranks = config.strategy != "dp"
+    return report.fit.largest < (rows_per_rank(config, report.num_devices) if is_ranks else config.batch_size)
 
 
 def _largest(report: MemoryReport, fit: Fit) -> str:
-    binds = f"{fit.binding} lacks {size(fit.missing_bytes)} {_at_phase(fit.phase)}"
+    binds = f"{fit.binding} lacks {size(fit.missing_bytes)} {at_phase(fit.phase)}"
     if not fit.largest:
         return f"It does not fit, not even one sample: {binds}."
     config = report.config
+    each = "" if config.strategy == "dp" else " of each rank"
     more = f"at {fit.largest + 1} {binds}"
     if "batch_size" not in config.given:
-        return f"The largest batch that fits is {fit.largest}: {more}."
+        return f"The largest batch{each} that fits is {fit.largest}: {more}."
     fits = "does not fit" if _falls_short(report) else "fits"
-    return f"Batch {config.batch_size} {fits}; the largest that does is {fit.largest}: {more}."
+    return f"Batch {config.batch_size}{each} {fits}; the largest that does is {fit.largest}: {more}."
 
 
 def _verdict_style(report: MemoryReport) -> str:

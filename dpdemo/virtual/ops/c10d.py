@@ -57,14 +57,17 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
     def collective(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         group = torch.distributed.ProcessGroup.unbox(args[group_at])
         call = Call(name, func, args, kwargs, group, reduction_at, root_at)
-        is_nccl = _is_by_nccl(session, call)
+        is_nccl = session.finish_alone is None and _is_by_nccl(session, call)
         if is_nccl:
             prepare(session, call)
         for listener in listeners:
             listener(call)
         if is_nccl and name not in BETWEEN_TWO:
             check_own_gpu(session, group, _index_of(session, call))
-        result = _by_gloo(call) if is_nccl else call.run()
+        if session.finish_alone is not None:
+            result = session.finish_alone(call)
+        else:
+            result = _by_gloo(call) if is_nccl else call.run()
         if group.group_name in coalesced:
             coalesced[group.group_name].append(result[-1] if isinstance(result, (tuple, list)) else result)
         return result
