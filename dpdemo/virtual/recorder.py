@@ -6,6 +6,7 @@ The ledger's accounts tell their recorder, if they have one, of each allocation;
 
 from __future__ import annotations
 
+from dpdemo.virtual import state
 from dpdemo.virtual.caching import Block, CachingAllocator
 
 
@@ -18,7 +19,9 @@ class Recorder:
 
     def allocated(self, index: int, birth: int, num_bytes: int) -> None:
         """Note that the ledger's allocation number `birth` was made on a GPU."""
-        self._blocks[birth] = index, self.allocators[index].allocate(num_bytes)
+        session = state.session
+        stream = session.current.streams.get(index, 0) if session is not None else 0
+        self._blocks[birth] = index, self.allocators[index].allocate(num_bytes, stream)
 
     def freed(self, birth: int) -> None:
         """Note that it was given back."""
@@ -32,7 +35,7 @@ class Recorder:
         self.allocators = [CachingAllocator() for _ in self.allocators]
         for birth in sorted(live):
             index, block = live[birth]
-            self.allocated(index, birth, block.requested)
+            self._blocks[birth] = index, self.allocators[index].allocate(block.requested, block.stream)
 
     def hold(self, index: int, num_bytes: int) -> None:
         """Note a block that a GPU's allocator gives to a library, which keeps it."""
