@@ -101,7 +101,7 @@ def opened_stepper(  # noqa: PLR0913 - all that a step depends on
             opening = virtual_gpus(count, storage="cpu" if batches.has_numbers else "meta")
             gpus = block.enter_context(opening)
             block.callback(gc.unfreeze)  # before the caches are looked for
-            gpus.recorder  # noqa: B018 - asking for it makes it follow what is built
+            gpus.log()  # it has what is built from now on
             if is_ranks:
                 enter_rank(block, config, rank)
                 built = build_rank(config, wrapping, rank, batches.load_model, block)

@@ -1,13 +1,14 @@
 """`largest_batch`: the largest batch that fits every GPU, the GPU that limits it, and remedies."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Unpack
 
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
 from dpdemo.config.weights import split_of
-from dpdemo.errors import RunError, UsageError
+from dpdemo.errors import DpdemoError, RunError, UsageError
 from dpdemo.memory.case import STRATEGIES, Case, Progress
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import Given
@@ -15,13 +16,18 @@ from dpdemo.memory.remedies import find_remedies
 from dpdemo.memory.reporting import report_of, with_all_ranks
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
 from dpdemo.memory.steps import Measured, Stepper
+from dpdemo.memory.trace import Lane, fit
 from dpdemo.models.libraries import InputSizes
 from dpdemo.results.memory import MemoryReport
 from dpdemo.results.memorydata import Fit, Training
 from dpdemo.results.wrapping import Wrapping
 
+LanesAt = Callable[[int], list[Lane]]
+"""The lane of each GPU at a batch size."""
 SEGMENTS = 40 * 2**20
 """The larger of two sizes may need this much less: two of the segments that small requests share."""
+_LEAST_TRACED = 4
+"""The least rows of a chunk from which others follow."""
 _MOST_ROWS = 12
 """Most rows to search past a batch that does not fit, for a larger one that does."""
 
@@ -106,30 +112,32 @@ def search_largest(case: Case) -> MemoryReport:
     """Find the largest batch of a case."""
     with case.opened() as stepper:
         search = _Search(case, stepper)
-        largest = largest_that_fits(search.room, case.rows(stepper.batches.batch_size))
+        largest = search.largest(case.rows(stepper.batches.batch_size))
         if largest == LIMIT:
             raise RunError(
                 f"expected memory that grows with the batch, got room for {LIMIT} samples",
                 key="gpu_memory",
                 hint="do the model's inputs have a batch dimension? see {input=}",
             )
-        largest = past_steps(search.room, largest, search.reach())
-        while largest and largest in search.failed:  # it would fit, but the model cannot run it
-            largest -= 1
-            search.room(largest)
         report, shards = report_of(case, stepper, search.measured(largest or 1)), case.shards(stepper)
         report = replace(report, fit=search.fit(largest))
     return with_all_ranks(case, report, shards)
 
 
 class _Search:
-    """Predicts steps once for each batch size, and remembers them."""
+    """Predicts steps once for each batch size, and remembers them.
+
+    Where the sizes of all allocations follow from three steps, others are booked with those; the answer and
+    its successor are made, and if they say otherwise, so is every step.
+    """
 
     def __init__(self, case: Case, stepper: Stepper) -> None:
         self._case = case
         self._stepper = stepper
         self._say = case.say
         self._known: dict[int, Measured] = {}
+        self._lanes: LanesAt | None = None
+        self._booked: dict[int, int] = {}
         self.failed: dict[int, RunError] = {}
 
     def measured(self, batch_size: int) -> Measured:
@@ -143,17 +151,84 @@ class _Search:
         try:
             return self._stepper.measure(batch_size)
         except RunError as error:
-            config = self._case.config
-            num_gpus = len(config.ordinals or ()) if config.strategy == "dp" else 1
-            split = split_of(config, batch_size, num_gpus)
+            num_gpus = self._num_chunks
+            split = split_of(self._case.config, batch_size, num_gpus)
             if split.smallest > 1:
                 raise
             # BatchNorm cannot train on a chunk of one sample: a batch a little larger is as good a measure
             self.failed[batch_size] = error
             return self._stepper.measure(2 * num_gpus if split.largest == 1 else batch_size + 1)
 
+    def largest(self, first: int) -> int:
+        """Return the largest batch that fits, and that the model can run."""
+        self._lanes = self._from_three(first)
+        found = self._largest(first)
+        if self._lanes is not None and not self._is_answer(found):
+            self._lanes = None
+            found = self._largest(max(1, min(found, LIMIT // 2)))
+        while found and found in self.failed:  # it would fit, but the model cannot run it
+            found -= 1
+            self.room(found)
+        return found
+
+    def _largest(self, first: int) -> int:
+        found = largest_that_fits(self.room, first)
+        return found if found == LIMIT else past_steps(self.room, found, self.reach())
+
+    def _is_answer(self, largest: int) -> bool:
+        """Make the steps of an answer and of its successor, and return whether both agree."""
+        if largest == LIMIT:
+            return False
+        fits = not largest or self._room_of(largest) >= 0
+        return fits and self._room_of(largest + 1) < 0
+
+    def _from_three(self, first: int) -> LanesAt | None:
+        """Make three steps, and return all lanes at any batch size; None if their sizes lie on no line."""
+        least = max(first, _LEAST_TRACED * self._num_chunks)
+        batches = (least, 2 * least, 2 * least - 1)
+        try:
+            steps = [self.measured(batch_size) for batch_size in batches]
+        except DpdemoError:
+            return None
+        if any(batch_size in self.failed for batch_size in batches):
+            return None
+        shares = [self._rows(batch_size) for batch_size in batches]
+        fits = []
+        for index in range(len(steps[0].lanes)):
+            points = [(rows[index], size) for rows, size in zip(shares, batches, strict=True)]
+            found = fit([step.lanes[index] for step in steps], points)
+            if found is None:
+                return None
+            fits.append(found)
+        return lambda size: [at(rows, size) for at, rows in zip(fits, self._rows(size), strict=True)]
+
+    @property
+    def _num_chunks(self) -> int:
+        config = self._case.config
+        return len(config.ordinals or ()) if config.strategy == "dp" else 1
+
+    def _rows(self, batch_size: int) -> list[int]:
+        """Return the rows of each virtual GPU; of ranks, those of the one that is made."""
+        config = self._case.config
+        rows = [batch_size] * len(self._stepper.gpus)
+        if config.strategy != "dp":
+            return rows
+        rows = [0] * len(rows)
+        ordinals = config.ordinals or ()
+        for ordinal, chunk in zip(ordinals, split_of(config, batch_size, len(ordinals)).rows(), strict=True):
+            rows[ordinal] += chunk
+        return rows
+
     def room(self, batch_size: int) -> int:
         """Return the room left on the GPU that has least."""
+        if self._lanes is None or batch_size in self._known:
+            return self._room_of(batch_size)
+        if batch_size not in self._booked:
+            gpus = self._stepper.booked(self._lanes(batch_size))
+            self._booked[batch_size] = min(gpu.spare_bytes or 0 for gpu in gpus)
+        return self._booked[batch_size]
+
+    def _room_of(self, batch_size: int) -> int:
         return min(gpu.spare_bytes or 0 for gpu in self.measured(batch_size).gpus)
 
     def reach(self) -> int:

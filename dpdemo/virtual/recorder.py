@@ -19,9 +19,8 @@ class Recorder:
 
     def allocated(self, index: int, birth: int, num_bytes: int) -> None:
         """Note that the ledger's allocation number `birth` was made on a GPU."""
-        session = state.session
-        stream = session.current.streams.get(index, 0) if session is not None else 0
-        self._blocks[birth] = index, self.allocators[index].allocate(num_bytes, stream)
+        block = self.allocators[index].allocate(num_bytes, state.stream_of(index))
+        self._blocks[birth] = index, block
 
     def freed(self, birth: int) -> None:
         """Note that it was given back."""

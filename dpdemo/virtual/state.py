@@ -142,6 +142,11 @@ def the_session() -> Session:
     return session
 
 
+def stream_of(index: int) -> int:
+    """Return the calling thread's current stream on a GPU; 0, the default one, outside any block."""
+    return 0 if session is None else session.current.streams.get(index, 0)
+
+
 def check_thread(here: Session) -> None:
     """Raise VirtualGpuError in a thread whose operators are not seen: their results would get no label.
 
