@@ -19,7 +19,7 @@ from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.memory.trace import Lane, fit
 from dpdemo.models.libraries import InputSizes
 from dpdemo.results.memory import MemoryReport
-from dpdemo.results.memorydata import Fit, Training
+from dpdemo.results.memorydata import MEDIAN_ERROR, Fit, GpuMemory, Training
 from dpdemo.results.wrapping import Wrapping
 
 LanesAt = Callable[[int], list[Lane]]
@@ -247,4 +247,16 @@ class _Search:
         num_predictions = len(self._known)
         remedies = find_remedies(self._case, self._stepper, found.batch_size, found)
         missing = max(0, -(gpu.spare_bytes or 0))
-        return Fit(largest, gpu.device, gpu.phase, missing, num_predictions, remedies)
+        margin = self._margin(gpu)
+        return Fit(largest, gpu.device, gpu.phase, missing, num_predictions, remedies, margin)
+
+    def _margin(self, gpu: GpuMemory) -> int:
+        """Return how many rows the method's usual error is worth on a GPU."""
+        fewest, most = min(self._known), max(self._known)
+        needs = [
+            next(each.needed_bytes for each in self._known[size].gpus if each.device == gpu.device)
+            for size in (fewest, most)
+        ]
+        if needs[0] >= needs[1]:
+            return 0
+        return round(MEDIAN_ERROR * gpu.needed_bytes * (most - fewest) / (needs[1] - needs[0]))

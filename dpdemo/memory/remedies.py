@@ -122,14 +122,12 @@ def _changes_of_gathering(stepper: Stepper, wrapper: nn.DataParallel[nn.Module])
 
 
 def _changes_of_strategy(case: Case, stepper: Stepper) -> Iterator[_Change]:
-    """Yield the strategies with a process for each GPU; they come last, since they build the model again."""
+    """Yield the strategy with a process for each GPU, last, since it builds the model again."""
     is_own = case.config.strategy == "dp" and not stepper.training.inference
     if not is_own or len(set(case.config.ordinals or ())) < 2 or case.config.dim:
         return
     how = "a process for each GPU, which holds the gradients once more, to send them"
-    yield _Change("DistributedDataParallel", how, _as_ranks(case, "ddp"))
-    how = "a process for each GPU, which holds its share of parameters, gradients and optimizer state"
-    yield _Change("fully_shard", how, _as_ranks(case, "fsdp2"))
+    yield _Change("DistributedDataParallel", how, _in_processes(case))
 
 
 def _plain_name(kind: type[nn.Module]) -> str:
@@ -151,11 +149,11 @@ def _accumulating(stepper: Stepper) -> Iterator[Measure]:
 
 
 @contextmanager
-def _as_ranks(case: Case, strategy: str) -> Iterator[Measure]:
-    """Measure the step of a rank instead: the same rows for each GPU, in a block of its own."""
+def _in_processes(case: Case) -> Iterator[Measure]:
+    """Measure a rank of DistributedDataParallel instead, with the rows of a GPU, in a block of its own."""
     config = case.config
     ranks = len(config.ordinals or ())
-    values = {**config.values(), "strategy": strategy, "output_device": None}
+    values = {**config.values(), "strategy": "ddp", "output_device": None}
 
     def measure(batch_size: int) -> Measured:
         other = replace(case, config=make_config(values), say=lambda _: None)

@@ -96,8 +96,6 @@ class Stepper:
         self.hardware = hardware or Hardware()
         self._log = gpus.log()
         self._marks: list[int] = []
-        self.replays = isinstance(built.wrapper, nn.DataParallel) and training.zero_grad == "before"
-        """Whether a pass may be booked twice: ranks make their buckets again after the first."""
         gpus.count_scratch(self.hardware.scratch_capability)
         self.loss: Loss = make_loss(training.loss)
         self._output_bytes: tuple[int, ...] = ()
@@ -126,6 +124,11 @@ class Stepper:
         except Exception as error:
             raise self._refusal(batch_size, error) from error
         return Measured(batch_size, inputs, loss, self.booked(lanes), self._output_bytes, tuple(lanes))
+
+    @property
+    def books_twice(self) -> bool:
+        """Whether the first pass may count as the second: ranks make their buckets again after the first."""
+        return isinstance(self.built.wrapper, nn.DataParallel) and self.training.zero_grad == "before"
 
     def step_again(self, batch_size: int) -> None:
         """Make another step after a measured one, for callers that count something other than memory."""
@@ -163,7 +166,7 @@ class Stepper:
         if self.training.inference or (self.optimizer is None and self.training.zero_grad == "before"):
             found = self._step(batch_size)
             script: tuple[int, ...] = (RESET, 1)
-        elif self.replays and self.optimizer is not None:
+        elif self.books_twice and self.optimizer is not None:
             found, script = self._pass_and_steps(batch_size)
         else:
             self._step(batch_size)
@@ -196,11 +199,15 @@ class Stepper:
 
     def booked(self, lanes: Sequence[Lane]) -> tuple[GpuMemory, ...]:
         """Replay the lanes of all GPUs; equal ones, such as those of replicas, once."""
-        known: dict[Lane, Figures] = {}
-        for lane in lanes:
-            if lane not in known:
-                known[lane] = Replay(lane, self._workspaces).figures()
-        return tuple(self._memory_of(index, known[lane]) for index, lane in enumerate(lanes))
+        known: list[tuple[Lane, Figures]] = []
+        gpus = []
+        for index, lane in enumerate(lanes):
+            figures = next((figures for other, figures in known if other == lane), None)
+            if figures is None:
+                figures = Replay(lane, self._workspaces).figures()
+                known.append((lane, figures))
+            gpus.append(self._memory_of(index, figures))
+        return tuple(gpus)
 
     @property
     def _workspaces(self) -> list[int]:

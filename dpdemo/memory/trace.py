@@ -7,7 +7,7 @@ pass can be booked twice although it was made once, and with other sizes than it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dpdemo.virtual.accounts import ALLOCATED, FREED, KEPT
@@ -15,7 +15,7 @@ from dpdemo.virtual.blocks import Kind, rounded
 from dpdemo.virtual.caching import CachingAllocator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from dpdemo.virtual.accounts import Event
     from dpdemo.virtual.caching import Block
@@ -26,40 +26,29 @@ _TEMPORARY, _ACTIVATION = Kind.TEMPORARY, Kind.ACTIVATION
 
 
 class Step(NamedTuple):
-    """One event of a lane; `number` is that of the allocation. `size` is None but for allocations."""
+    """One event of a lane but for its size; `number` is that of the allocation."""
 
     what: int
     number: int
-    size: int | None
     kind: int
     phase: str
     stream: int
 
 
+Parts = tuple[tuple[Step, ...], ...]
+PartSizes = tuple[tuple[int, ...], ...]
+
+
 @dataclass(frozen=True)
 class Lane:
-    """One GPU's events: part 0 is what was live before, the script tells the order of the others."""
+    """One GPU's events: part 0 is what was live before, the script tells the order of the others.
 
-    parts: tuple[tuple[Step, ...], ...]
+    `sizes` has those of each part's allocations, in order: lanes with the same parts differ in sizes alone.
+    """
+
+    parts: Parts
     script: tuple[int, ...]
-
-    def sizes(self) -> list[int]:
-        """List the sizes of all allocations."""
-        return [step.size for part in self.parts for step in part if step.size is not None]
-
-    def shape(self) -> tuple[object, ...]:
-        """Return the lane without its sizes: lanes with the same shape differ in sizes alone."""
-        parts = (tuple(step._replace(size=step.size is not None) for step in part) for part in self.parts)
-        return self.script, *parts
-
-    def sized(self, sizes: Iterable[int]) -> Lane:
-        """Return the lane with other sizes."""
-        following = iter(sizes)
-        parts = tuple(
-            tuple(step if step.size is None else step._replace(size=next(following)) for step in part)
-            for part in self.parts
-        )
-        return Lane(parts, self.script)
+    sizes: PartSizes
 
     def is_closed(self, places: Sequence[int]) -> bool:
         """Return whether after these parts only what was live, and what the optimizer's part 2 made, is left.
@@ -97,9 +86,11 @@ def lanes_of(
     live = live_events(log[: cuts[0][0]])
     homes = {event[1]: event[2] for event in log if event[0] == ALLOCATED}
     numbers: list[dict[int, int]] = [{} for _ in range(num_gpus)]
-    found: list[list[tuple[Step, ...]]] = [[] for _ in range(num_gpus)]
+    parts: list[list[tuple[Step, ...]]] = [[] for _ in range(num_gpus)]
+    sizes: list[list[tuple[int, ...]]] = [[] for _ in range(num_gpus)]
     for events in (live, *(log[begin:end] for begin, end in cuts)):
         steps: list[list[Step]] = [[] for _ in range(num_gpus)]
+        taken: list[list[int]] = [[] for _ in range(num_gpus)]
         for event in events:
             if event[0] == KEPT:
                 for each in steps:
@@ -109,9 +100,12 @@ def lanes_of(
             if index is not None:
                 number = numbers[index].setdefault(event[1], len(numbers[index]))
                 steps[index].append(_step(event, number))
-        for parts, each in zip(found, steps, strict=True):
-            parts.append(tuple(each))
-    return [Lane(tuple(parts), script) for parts in found]
+                if event[0] == ALLOCATED:
+                    taken[index].append(event[3])
+        for index in range(num_gpus):
+            parts[index].append(tuple(steps[index]))
+            sizes[index].append(tuple(taken[index]))
+    return [Lane(tuple(parts[index]), script, tuple(sizes[index])) for index in range(num_gpus)]
 
 
 def live_events(log: Sequence[Event]) -> list[Event]:
@@ -136,14 +130,13 @@ def _of_kind(event: Event, kind: int) -> Event:
     return *event[:4], kind, *event[5:]
 
 
-_KEEP = Step(KEPT, -1, None, 0, "", 0)
+_KEEP = Step(KEPT, -1, 0, "", 0)
 
 
 def _step(event: Event, number: int) -> Step:
     if event[0] == ALLOCATED:
-        _, _, _, size, kind, phase, stream = event
-        return Step(ALLOCATED, number, size, kind, phase, stream)
-    return Step(event[0], number, None, 0 if event[0] == FREED else event[2], "", 0)
+        return Step(ALLOCATED, number, *event[4:])
+    return Step(event[0], number, 0 if event[0] == FREED else event[2], "", 0)
 
 
 class Replay:
@@ -157,14 +150,14 @@ class Replay:
         self.live = self.peak = self.peak_at = 0
         self.phase = ""
         self.held, self.young, self.gone, self.most = ([0] * len(Kind) for _ in range(4))
-        self._book(lane.parts[0])
+        self._book(lane.parts[0], lane.sizes[0])
         for size in held:
             self.allocator.allocate(rounded(size))
         for place in lane.script:
             if place == RESET:
                 self._reset()
             else:
-                self._book(lane.parts[place])
+                self._book(lane.parts[place], lane.sizes[place])
 
     def figures(self) -> Figures:
         """Return what was found."""
@@ -180,10 +173,11 @@ class Replay:
         self.peak_at, self.phase = self._turn, phase
         self.young, self.gone = [0] * len(Kind), [0] * len(Kind)
 
-    def _book(self, steps: Sequence[Step]) -> None:
-        for what, number, size, kind, phase, stream in steps:
-            if size is not None:
-                self._take(number, rounded(size), kind, phase, stream)
+    def _book(self, steps: Sequence[Step], sizes: Sequence[int]) -> None:
+        following = iter(sizes)
+        for what, number, kind, phase, stream in steps:
+            if what == ALLOCATED:
+                self._take(number, rounded(next(following)), kind, phase, stream)
             elif what == KEPT:
                 self._keep()
             elif number in self._blocks:
@@ -248,19 +242,21 @@ def fit(lanes: Sequence[Lane], points: Sequence[tuple[int, int]]) -> Callable[[i
     Each size must be a + b · rows + c · batch in whole numbers at all three; where rows and batches lie on a
     line, b alone is used.
     """
-    if len({lane.shape() for lane in lanes}) != 1:
-        return None
     first = lanes[0]
-    columns = [*zip(*(lane.sizes() for lane in lanes), strict=True)]
-    known = {column: _solve(column, points) for column in set(columns)}
-    solved = {column: terms for column, terms in known.items() if terms is not None}
-    if len(solved) < len(known):
+    if any((lane.parts, lane.script) != (first.parts, first.script) for lane in lanes):
         return None
-    terms = [solved[column] for column in columns]
+    columns = [[*zip(*sizes, strict=True)] for sizes in zip(*(lane.sizes for lane in lanes), strict=True)]
+    distinct = [*dict.fromkeys(column for part in columns for column in part)]
+    terms = [solved for column in distinct if (solved := _solve(column, points)) is not None]
+    if len(terms) < len(distinct):
+        return None
+    place = {column: number for number, column in enumerate(distinct)}
+    places = [[place[column] for column in part] for part in columns]
     divisor = _determinant(points) or points[1][0] - points[0][0]
 
     def at(rows: int, batch: int) -> Lane:
-        return first.sized(-(-(a + b * rows + c * batch) // divisor) for a, b, c in terms)
+        sizes = [-(-(a + b * rows + c * batch) // divisor) for a, b, c in terms]
+        return replace(first, sizes=tuple(tuple(sizes[number] for number in part) for part in places))
 
     return at
 

@@ -66,11 +66,31 @@ class _StandIn(ModuleType):
                 vars(self).pop(self._given.pop(), None)
 
 
+class _Config:
+    """The compiler's settings, of which checkpoints read and set one around each recomputation."""
+
+    error_on_nested_fx_trace = True
+
+    def __init__(self, compiler: _StandIn) -> None:
+        self._compiler = compiler
+
+    def patch(self, *args: Any, **changes: Any) -> Any:
+        """Set nothing where nobody compiles."""
+        if [*changes] == ["error_on_nested_fx_trace"] and sys.modules.get(_COMPILER) is self._compiler:
+            return contextlib.nullcontext()
+        return self._compiler.real().config.patch(*args, **changes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._compiler.real().config, name)
+
+
 class _NotCompiling(_StandIn):
     """Stands in for `torch._dynamo` as long as nobody compiles."""
 
     def __init__(self) -> None:
-        super().__init__(_COMPILER)
+        super().__init__(_COMPILER, config=_Config(self))
         self._left_alone: list[Any] = []
 
     def disable(self, fn: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:

@@ -10,14 +10,24 @@ from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import Shapes, bracketed
 from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, in_json
-from dpdemo.results.memorydata import KEYS, PARTS, Answer, Fit, GpuMemory, Phase, Training
+from dpdemo.results.memorydata import (
+    KEYS,
+    MEDIAN_ERROR,
+    PARTS,
+    WORST_ERROR,
+    Answer,
+    Fit,
+    GpuMemory,
+    Phase,
+    Training,
+)
 from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
 from dpdemo.results.report import Report
 from dpdemo.results.split import cutting
 from dpdemo.results.table import Block, Canvas, styled
 from dpdemo.results.wrapping import NAMES, Wrapping
 from dpdemo.sizes import size
-from dpdemo.wording import counted
+from dpdemo.wording import counted, percent
 
 _ASSUMED = {
     "none": "no optimizer", "sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW",
@@ -192,6 +202,11 @@ def _notes(report: MemoryReport) -> Iterator[str]:
     if is_followed(report.gpus):
         context = size(max(gpu.context_bytes for gpu in report.gpus))
         yield f"nvidia-smi shows what PyTorch reserved and the CUDA context, taken for {context} (--reserve)."
+    if report.fit is not None and report.fit.margin:
+        yield (
+            f"Give or take: what PyTorch reserved on a real H100 was off by {percent(MEDIAN_ERROR)} in the "
+            f"median, and by {percent(WORST_ERROR)} at worst (docs/memory.md)."
+        )
     yield from report.notes
 
 
@@ -238,16 +253,17 @@ def _falls_short(report: MemoryReport) -> bool:
 
 
 def _largest(report: MemoryReport, fit: Fit) -> str:
-    binds = f"{fit.binding} lacks {size(fit.missing_bytes)} {at_phase(fit.phase)}"
     if not fit.largest:
-        return f"It does not fit, not even one sample: {binds}."
+        lacks = f"{fit.binding} lacks {size(fit.missing_bytes)} {at_phase(fit.phase)}"
+        return f"It does not fit, not even one sample: {lacks}."
     config = report.config
     each = "" if config.strategy == "dp" else " of each rank"
-    more = f"at {fit.largest + 1} {binds}"
+    margin = f", give or take {fit.margin}" if fit.margin else ""
+    more = f"then {fit.binding} is full {at_phase(fit.phase)}"
     if "batch_size" not in config.given:
-        return f"The largest batch{each} that fits is {fit.largest}: {more}."
+        return f"The largest batch{each} that fits is {fit.largest}{margin}: {more}."
     fits = "does not fit" if _falls_short(report) else "fits"
-    return f"Batch {config.batch_size}{each} {fits}; the largest that does is {fit.largest}: {more}."
+    return f"Batch {config.batch_size}{each} {fits}; the largest that does is {fit.largest}{margin}: {more}."
 
 
 def _verdict_style(report: MemoryReport) -> str:

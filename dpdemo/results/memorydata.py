@@ -141,7 +141,6 @@ RemedyName = Literal[
     "autocast",
     "gradient accumulation",
     "DistributedDataParallel",
-    "fully_shard",
 ]
 
 
@@ -159,12 +158,17 @@ class Remedy:
     peak_bytes: int
 
 
+MEDIAN_ERROR, WORST_ERROR = 0.04, 0.13
+"""How far reserved bytes on a real H100 were off, in 39 steps of 20 models (docs/memory.md)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The largest batch with which every GPU fits, found by predictions on both sides of it.
 
     `largest` is 0 where not even one sample fits. `binding` is the first GPU that lacks room at the next
-    larger batch, and `phase` when; `missing_bytes` is what it lacks there.
+    larger batch, and `phase` when; `missing_bytes` is what it lacks there. `margin` is by how many rows the
+    answer moves if a real GPU needs MEDIAN_ERROR more or less than is predicted.
     """
 
     largest: int
@@ -173,3 +177,4 @@ class Fit:
     missing_bytes: int
     num_predictions: int
     remedies: tuple[Remedy, ...] = ()
+    margin: int = 0

@@ -103,9 +103,8 @@ def test_fit_reports_the_largest_batch(dpdemo):
         shown = dpdemo("memory", *options, "--batch-size", batch, "-f", "json").out
         assert json.loads(shown)["answer"] == answer
     said = " ".join(dpdemo("memory", *options, "--fit").out.split())
-    assert (
-        f"Batch 2048 does not fit; the largest that does is {largest}: at {largest + 1} cuda:0 lacks" in said
-    )
+    assert f"Batch 2048 does not fit; the largest that does is {largest}, give or take " in said
+    assert "was off by 4 % in the median, and by 13 % at worst" in said
 
 
 @needs_no_gpu
