@@ -68,8 +68,8 @@ def command(
         without_effect(ctx, of_models, "a model for it", "a script", hint)
         from dpdemo.cli.exec import finisher, run_here
         from dpdemo.diagnosing.answers import of_program
-        from dpdemo.executing.hardware import Hardware
         from dpdemo.executing.program import find_program
+        from dpdemo.ranks.hardware import Hardware
 
         finish = finisher(answer=of_program)
         run_here(find_program(name, arguments), Hardware(num_gpus, memory, card=gpu), finish, ((), ()))

@@ -16,9 +16,9 @@ from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory, without_ef
 from dpdemo.cli.startup import loading_torch
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.errors import RunError
-from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program, find_program
 from dpdemo.files import replacing
+from dpdemo.ranks.hardware import Hardware
 from dpdemo.results.check import CheckReport
 from dpdemo.results.console import make_console
 from dpdemo.results.devices import Devices

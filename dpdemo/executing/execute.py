@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from dpdemo.executing.callcheck import CallCheck, is_rehearsing
-from dpdemo.executing.gathering import gathering
-from dpdemo.executing.hardware import Hardware, reaching_children
 from dpdemo.executing.program import Program, run_program
-from dpdemo.executing.rank.following import follow_program
-from dpdemo.executing.startup.sitecustomize import VISIBLE
+from dpdemo.ranks.gathering import gathering
+from dpdemo.ranks.hardware import Hardware, reaching_children
+from dpdemo.ranks.observe.follow import follow_program
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic
+from dpdemo.startup.hook import VISIBLE
 from dpdemo.virtual import VirtualGpus
 from dpdemo.watching.calls import Watch, watching
 

@@ -16,14 +16,14 @@ from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
 from dpdemo.config.ranks import TIMEOUT_SECONDS, as_wait
 from dpdemo.errors import DpdemoError, RunError, UsageError
+from dpdemo.ranks.launch import Outcome, launch
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import RankPlace
 from dpdemo.results.split import SplitReport
 from dpdemo.running.ddp.joining import join, node_devices
-from dpdemo.running.ddp.worker import leave, take
+from dpdemo.running.ddp.worker import Refusal, leave, take
 from dpdemo.running.ddp.world import launched_world
 from dpdemo.running.interrupts import RunInterrupted
-from dpdemo.running.ranks import Outcome, launch
 
 if TYPE_CHECKING:
     from dpdemo.running.epoch import Progress
@@ -110,9 +110,9 @@ def _failed(outcome: Outcome, devices: Devices) -> DpdemoError:
     """Return the error of the rank that failed first, or how its process ended."""
     first = next(iter(outcome.failures or [rank for rank in outcome.ranks if rank.exit_code()]))
     error = first.error
-    if error is not None:
-        kind = UsageError if error["is_usage"] else RunError
-        return kind(error["text"], key=error["key"], hint=error["hint"])
+    if isinstance(error, Refusal):
+        kind = UsageError if error.is_usage else RunError
+        return kind(error.text, key=error.key, hint=error.hint)
     place, code = RankPlace(first.number, 0, first.number, devices[first.number]), first.exit_code()
     if code >= 0:
         return RunError(

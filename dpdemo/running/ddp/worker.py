@@ -5,23 +5,33 @@ is a line of the rank's notes, as of any program's rank.
 """
 
 import contextlib
-import json
 import os
 import pickle
 import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from dpdemo.collecting import no_collections
 from dpdemo.errors import DpdemoError, PeerFailedError, UsageError
+from dpdemo.ranks.events import Failure
+from dpdemo.ranks.log import NOTES
 from dpdemo.running.ddp.joining import join
 from dpdemo.running.ddp.world import launched_world
 from dpdemo.running.interrupts import RankInterrupted
-from dpdemo.running.ranks import NOTES
+
+
+@dataclass(frozen=True)
+class Refusal(Failure):
+    """An error of ours, with what the launcher needs to raise it again."""
+
+    is_usage: bool = False
+    key: str = ""
+    hint: str = ""
 
 
 def leave(path: Path, value: object) -> None:
@@ -83,18 +93,17 @@ def note(error: DpdemoError) -> None:
     """Tell the launcher how this rank failed, and whether by itself."""
     from dpdemo.running.ddp.rank import PeerLostError
 
-    event = {
-        "e": "error",
-        "t": time.time(),
-        "at": "",
-        "is_lost": isinstance(error, PeerLostError),
-        "is_usage": isinstance(error, UsageError),
-        "text": error.message,
-        "key": error.key,
-        "hint": error.raw_hint,
-    }
-    with (Path(os.environ[NOTES]) / f"{os.getpid()}.jsonl").open("a") as file:
-        file.write(json.dumps(event) + "\n")
+    event = Refusal(
+        text=error.message,
+        at="",
+        is_lost=isinstance(error, PeerLostError),
+        t=time.time(),
+        is_usage=isinstance(error, UsageError),
+        key=error.key,
+        hint=error.raw_hint,
+    )
+    with (Path(os.environ[NOTES]) / f"{os.getpid()}.jsonl").open("ab") as file:
+        file.write(event.to_line())
 
 
 def _interrupt_once(number: int, frame: FrameType | None) -> None:
