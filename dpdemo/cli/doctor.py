@@ -64,7 +64,7 @@ def command(
     name, arguments = target[0], target[1:]
     if looks_like_script(name):
         of_models = ("input", "batch_size", "link", "one_gpu_step", "save", "form")
-        hint = "options of the script go after it; `dpdemo exec --report FILE` saves the report"
+        hint = "options of the script go after it; `dpdemo exec --save FILE` saves the report"
         without_effect(ctx, of_models, "a model for it", "a script", hint)
         from dpdemo.cli.exec import finisher, run_here
         from dpdemo.diagnosing.answers import of_program

@@ -99,7 +99,7 @@ def saved(panel: str, suffixes: Sequence[str], text: str, flag: str = "--save") 
     return option(f"{flag} FILE", panel, f"{text} {' '.join(suffixes)}", callback=check)
 
 
-_SAVE = "Also write the report to FILE (repeatable):"
+SAVE = "Also write the report to FILE (repeatable):"
 _FORM = option("--format -f", OUTPUT, "Format of the report.")
 
 # ---- keys of the config ----
@@ -122,8 +122,9 @@ SetKeys = Annotated[Texts, option("--set KEY=VALUE", MODEL, _SET, completion.key
 PlainForm = Annotated[Literal["table", Every], _FORM]
 SplitForm = Annotated[Literal["table", "transcript", Every], _FORM]
 CheckForm = Annotated[Literal["text", Every, OfCheck], _FORM]
-Save = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(Every)), _SAVE)]
-SaveCheck = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(Literal[Every, OfCheck])), _SAVE)]
+ENDINGS = endings(get_args(Every))
+Save = Annotated[list[Path] | None, saved(OUTPUT, ENDINGS, SAVE)]
+SaveCheck = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(Literal[Every, OfCheck])), SAVE)]
 Quiet = Annotated[bool, option("--quiet -q", OUTPUT, "No hints, no progress.")]
 Verbose = Annotated[bool, option("--verbose -v", OUTPUT, "List every batch separately.")]
 

@@ -149,7 +149,7 @@ def _draw(report: ExecReport, canvas: Canvas) -> Iterator[Block]:
     if len(report.uses) > MAX_USES:
         yield ()
         more = len(report.uses) - MAX_USES
-        yield styled(f"... and {more} more; --report FILE.json lists them all")
+        yield styled(f"... and {more} more; --save FILE.json lists them all")
     yield ()
     sums = _sums(report)
     yield sums if sums.rows else styled("This process moved no tensor to a GPU.")
@@ -183,7 +183,7 @@ def _use(use: Use, canvas: Canvas) -> Iterator[Block]:
             yield styled("split by a parallel_apply of its own, which was not watched")
     if rest := sum(group.count for group in use.splits[MAX_SPLITS:]) + use.num_unlisted:
         more = f"... and {counted(rest, 'call')} split in other ways"
-        yield styled(f"{more}; --report FILE.json lists more of them")
+        yield styled(f"{more}; --save FILE.json lists more of them")
     if use.tokens is not None:
         yield ()
         yield from seen_tokens(use.tokens, canvas)

@@ -134,7 +134,7 @@ class RanksResult(Report):
         if len(parts) > _MOST_PARTS:
             yield ()
             left = len(parts) - _MOST_PARTS
-            yield styled(f"{left} modules or loaders are not listed: --report FILE.json")
+            yield styled(f"{left} modules or loaders are not listed: --save FILE.json")
         if self.mistakes:
             yield ()
         for mistake in self.mistakes:

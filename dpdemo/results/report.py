@@ -132,6 +132,15 @@ class Report:
 
         """
         check_save_path(path, endings(self.FORMS), key="path")
+        self.write_file(path)
+
+    def write_file(self, path: str | os.PathLike[str]) -> None:
+        """Write a file whose path has been checked, whole or not at all.
+
+        Raises:
+            RunError: if that fails, as on a full disk.
+
+        """
         suffix = Path(path).suffix.lower()
         with replacing(path) as file:
             if suffix in FORMS or suffix == ".txt":
