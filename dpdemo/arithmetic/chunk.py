@@ -2,8 +2,7 @@
 
 torch.chunk, and so `nn.DataParallel`, asks for chunks of ceil(size / chunks) rows and makes as many as that
 takes, so the last one is short and, for some sizes, fewer chunks come out than were asked for
-(`aten/src/ATen/native/TensorShape.cpp`, `chunk`; `torch/csrc/cuda/comm.cpp`, `scatter`, calls it). Unequal
-splits have a rule of their own, in `weights.py`.
+(`aten/src/ATen/native/TensorShape.cpp`, `chunk`; `torch/csrc/cuda/comm.cpp`, `scatter`, calls it).
 """
 
 from typing import NamedTuple
