@@ -1,6 +1,5 @@
 """The largest batch that fits fits, the next one does not, and the suggested remedies help."""
 
-import re
 import threading
 
 import pytest
