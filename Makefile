@@ -39,7 +39,7 @@ test-gpus: $(STAMP)
 
 # The figures of the docs for speed and memory: minutes each.
 bench: $(STAMP)
-	for program in commands epoch virtual weighting check ranks memory; do \
+	for program in commands epoch virtual check ranks memory; do \
 		$(BIN)/python tests/tools/bench/$$program.py || exit; done
 
 lint: $(STAMP)

@@ -12,7 +12,6 @@ from typing import ClassVar, Literal
 
 from dpdemo.arithmetic.tolerance import EXACT, tolerance_of
 from dpdemo.config.fields import Config
-from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import Shapes, bracketed, crossed, plain_shapes
 from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, in_json
@@ -161,8 +160,7 @@ def _title(explanation: Explanation) -> str:
 
 
 def _setting(explanation: Explanation) -> str:
-    wrapper = "WeightedDataParallel" if is_weighted(explanation.config) else "DataParallel"
-    what = f"{explanation.wrapped} in {wrapper}" if explanation.wrapped else wrapper
+    what = f"{explanation.wrapped} in DataParallel" if explanation.wrapped else "DataParallel"
     return what if explanation.devices.kind == "cpu" else f"{what} on {explanation.devices}"
 
 

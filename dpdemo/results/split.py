@@ -4,9 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpdemo.arithmetic.weights import short_list
-from dpdemo.config.fields import Config
-from dpdemo.config.weights import is_weighted, weights_of
 from dpdemo.results import rankwords as ranks
 from dpdemo.results.advice import advice, find
 from dpdemo.results.batches import UNKNOWN, BatchGroup, Shapes, Stop, is_lone
@@ -99,7 +96,6 @@ def setting(report: SplitData) -> str:
         parts = [_strategy(report), *ranks.setting(report, report.distribution)]
     else:
         parts = [_strategy(report), f"batch size {config.batch_size}", f"data size {config.data_size}"]
-    parts.append(cutting(config))
     if config.dim:
         parts.append(f"split along dimension {config.dim}")
     if config.drop_last:
@@ -109,16 +105,6 @@ def setting(report: SplitData) -> str:
     return ", ".join(filter(None, parts))
 
 
-def cutting(config: Config) -> str:
-    """Describe unequal chunks; "" for torch's own rule."""
-    if config.chunks is not None:
-        return f"chunks {short_list(config.chunks)} (a short batch in their proportions)"
-    weights = weights_of(config)
-    if weights is None:
-        return ""
-    return f"weights {short_list(weights)}"
-
-
 def _strategy(report: SplitData) -> str:
     devices = report.devices
     if devices.kind == "cpu" and report.distribution is None:
@@ -126,8 +112,7 @@ def _strategy(report: SplitData) -> str:
     few = is_stretch(devices, (1,)) or len(devices) <= ranks.MANY
     named = few and report.distribution is None  # a line for each rank names its device
     which = f"{report.wrapped} in " if report.wrapped else ""
-    weighted = "Weighted" if report.strategy == "dp" and is_weighted(report.config) else ""
-    strategy = f"{which}{weighted}{STRATEGIES.get(report.strategy, report.strategy)}"
+    strategy = f"{which}{STRATEGIES.get(report.strategy, report.strategy)}"
     return strategy + (f" on {devices}" if named else "")
 
 
@@ -205,10 +190,9 @@ def _way(report: SplitData, stop: Stop) -> str:
 
 
 def _waiting(report: SplitData) -> str:
-    alike = ", if all are equally fast" if is_weighted(report.config) else ""
     if report.totals.utilization >= 1:
-        return f": no device ever waits for another{alike}"
-    return f": of the row slots filled while the largest chunk runs{alike}"
+        return ": no device ever waits for another"
+    return ": of the row slots filled while the largest chunk runs"
 
 
 def _weighing(report: SplitData) -> str:

@@ -78,8 +78,8 @@ def test_an_error_in_set_names_set_and_not_the_keys_own_option(dpdemo, words, pl
 
 
 def test_set_takes_lists_as_the_options_do(dpdemo):
-    by_set = dpdemo("simulate", "-f", "json", "--set", "gpus=0,2", "--set", "weights=1,2")
-    assert by_set.out == dpdemo("simulate", "-f", "json", "--gpus", "0,2", "--weights", "1,2").out
+    by_set = dpdemo("simulate", "-f", "json", "--set", "gpus=0,2")
+    assert by_set.out == dpdemo("simulate", "-f", "json", "--gpus", "0,2").out
 
 
 def test_the_version_is_the_packages(dpdemo):

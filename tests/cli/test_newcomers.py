@@ -48,10 +48,6 @@ ANSWERED = [
     ("simulate --gpus cuda:0,cuda:1", "write the ordinals alone: `--gpus 0,1`"),
     ("run my.yaml", "pass a config as `--config my.yaml`"),
     ("simulate model.py:Net", "pass a model as `--model model.py:Net`"),
-    (
-        "memory --gpus 2 --chunks 10,20 --batch-size 30 --gpu-memory 1GiB --fit",
-        "name their proportions instead: --weights 1,2",
-    ),
     ("simulate --gpus all", "say how many GPUs to preview: --gpus 8"),
     ("simulate 8 --batch 64", "No such option: --batch"),
     ("simulate 8 --set dtype=half", "expected one of float32, float64, bfloat16, float16"),
@@ -62,7 +58,6 @@ ANSWERED = [
     ("simulate 8 --model resnet50", "for one of a library `torchvision:resnet50`"),
     ("simulate 8 --model liner", "did you mean `linear`?"),
     ("simulate 8 --model nofile.py:Net", "got `nofile.py`, which does not exist - at option `--model`"),
-    ("simulate 8 --weights 1,1,2", "expected one of `weights` for each of the 8 GPUs"),
     ("simulate -c missing.yaml", "expected a YAML file, got none - at missing.yaml"),
     ("simulate -c typo.yaml", "did you mean `batch_size`?"),
     ("simulate -c broken.yaml", "expected YAML, got broken YAML"),
@@ -152,7 +147,6 @@ ANSWERED = [
     ("check --traceback - --input 8x4", "got both - at option `--traceback` and option `--input`"),
     ("check linear --input 8x5 --batch-size 9999999999999999999999999", "- at option `--batch-size`"),
     ("sweep --near 0", "- at option `--near`"),
-    ("page --set weights=1,-1", "- at option `--set weights`"),
     ("simulate 2 --set trace_sample=100", "one of the 100 samples, 0 to 99, got 100 - at option"),
     ("simulate 2 --set seed", "expected KEY=VALUE, got 'seed' - at option `--set`"),
     ("simulate 2 --set sede=1", "got `sede` - at option `--set` hint: did you mean `seed`?"),
@@ -167,7 +161,6 @@ ANSWERED = [
     ("init model.py", "expected a folder, or a place for one, got 'model.py'"),
     ("simulate 2 --fail-on token-balance<1", "expected `--lengths` beside `token-balance`, got none"),
     ("explain --set strategy=ddp", "ddp is not supported here - at option `--set strategy` hint: leave"),
-    ("page --gpus 2 --set weights=1,2", "does not support `weights` - at option `--set weights`"),
 ]  # fmt: skip
 
 

@@ -29,7 +29,6 @@ from dpdemo.results.ranks import (
     RanksResult,
 )
 from dpdemo.results.report import Report
-from dpdemo.results.weights import SampleWeight, WeightsReport
 from dpdemo.sweeping.sweep import sweep
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.predict import predict_speedup
@@ -66,7 +65,6 @@ REPORTS = [
     predict_speedup(given_workload(124_000_000), LINKS["pcie4"], [2]),
     Diagnosis("m.py", 2, 8, (), (Answer("Is it right?", "bad", "DP301", "dpdemo check"),)),
     ranks(),
-    WeightsReport("Net", 2, 3, (2, 1), (SampleWeight(2, "cuda:1", 1.5),)),
 ]
 
 

@@ -81,8 +81,6 @@ FITTING = {
     "--inputs": ("own:inputs", "own:fails", "38MB"),
     "--batch-size": ("8", "7", "1", "1-64:x2", "16-32:8"),
     "--data-size": ("8", "20", "21"),
-    "--weights": ("1,2", "1,2,2", "0,1", "1x3", "nan,1", "1e308,1e308"),
-    "--chunks": ("3,5", "5,3", "8,0"),
     "--strategy": ("dp", "ddp"),
     "--set": (
         "input_size=8",
