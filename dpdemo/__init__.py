@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dpdemo.results.memory import MemoryReport as MemoryReport
     from dpdemo.results.memorydata import Training as Training
     from dpdemo.results.split import SplitReport as SplitReport
-    from dpdemo.results.sweep import SweepReport as SweepReport
     from dpdemo.results.weights import WeightsReport as WeightsReport
     from dpdemo.running import run as run
     from dpdemo.running.interrupts import RunInterrupted as RunInterrupted
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from dpdemo.splitting.predict import simulate as simulate
     from dpdemo.splitting.samples import sample_weights as sample_weights
     from dpdemo.splitting.weighted import WeightedDataParallel as WeightedDataParallel
-    from dpdemo.sweeping.sweep import sweep as sweep
     from dpdemo.virtual import virtual_gpus as virtual_gpus
 
 __version__ = "0.1.0"
@@ -47,7 +45,6 @@ _HOMES = {
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.running.interrupts",
     "SplitReport": "dpdemo.results.split",
-    "SweepReport": "dpdemo.results.sweep",
     "Training": "dpdemo.results.memorydata",
     "UsageError": "dpdemo.errors",
     "WeightedDataParallel": "dpdemo.splitting.weighted",
@@ -63,7 +60,6 @@ _HOMES = {
     "run": "dpdemo.running",
     "sample_weights": "dpdemo.splitting.samples",
     "simulate": "dpdemo.splitting.predict",
-    "sweep": "dpdemo.sweeping.sweep",
     "virtual_gpus": "dpdemo.virtual",
 }
 

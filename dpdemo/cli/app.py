@@ -15,7 +15,6 @@ SPLIT, RUN, BEFORE, START = "See the split", "Run it", "Before you pay for GPUs"
 COMMANDS = {
     "doctor": (SPLIT, "Check a model on one screen: even split, correctness, memory, speed-up, next step."),
     "simulate": (SPLIT, "Preview how every batch of an epoch is split, by arithmetic alone."),
-    "sweep": (SPLIT, "Map balance, loss weight or idle GPUs over batch sizes and numbers of GPUs."),
     "page": (SPLIT, "Make an offline HTML page to try the split: sliders, four steps, a sample to follow."),
     "run": (RUN, "Run an epoch under torch's DataParallel or DDP, and show what hooks observed."),
     "exec": (RUN, "Run an unmodified program on virtual GPUs, then report how each call was split."),

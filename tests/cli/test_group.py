@@ -108,7 +108,6 @@ def test_other_spellings_of_help_work(dpdemo, words, as_option):
         ("--help", 0),
         ("simulate --help", 0),
         ("simulate --gpus 8", 0),
-        ("sweep", 0),
         ("page", 0),
         ("check --list", 0),
         ("check --explain DP301", 0),

@@ -30,7 +30,6 @@ from dpdemo.results.ranks import (
 )
 from dpdemo.results.report import Report
 from dpdemo.results.weights import SampleWeight, WeightsReport
-from dpdemo.sweeping.sweep import sweep
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.predict import predict_speedup
 from dpdemo.timing.workload import given_workload
@@ -62,7 +61,6 @@ REPORTS = [
     fitted(),
     executed(use()),
     CHECK,
-    sweep(gpus="1-4", batch_size="1-8"),
     predict_speedup(given_workload(124_000_000), LINKS["pcie4"], [2]),
     Diagnosis("m.py", 2, 8, (), (Answer("Is it right?", "bad", "DP301", "dpdemo check"),)),
     ranks(),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PICTURES = {
-    "docs/pictures/sweep.svg": "sweep --gpus 1-8 --batch-size 16-79",
     "docs/pictures/speedup.svg": (
         "speedup --parameters 124M --outputs 98MB --link nvlink-3090 --gpus 2,4 --one-gpu-step 49ms"
     ),

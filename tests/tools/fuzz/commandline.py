@@ -169,7 +169,7 @@ def command_line(draw, options):
     known = dict(options[name])
     if "--virtual" in known and draw.random() < 0.7:
         before.append("--virtual")
-    if "--gpus" in known and name != "sweep" and draw.random() < 0.6:
+    if "--gpus" in known and draw.random() < 0.6:
         before += ["--gpus", draw.choice(["2", "3", "0,1"])]
     if name == "speedup" and draw.random() < 0.7:
         before += ["--link", "pcie4"]
