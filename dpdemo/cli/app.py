@@ -21,7 +21,7 @@ COMMANDS = {
     "explain": (RUN, "Take one batch through scatter, replicate, parallel_apply and gather, step by step."),
     "check": (BEFORE, "Find a model's pitfalls under DataParallel, on virtual GPUs, and how to fix each."),
     "memory": (BEFORE, "Predict the memory of each GPU in a training step, and the largest batch that fits."),
-    "speedup": (BEFORE, "Predict whether more GPUs pay: bytes and launches of a step, break-even, speed-up."),
+    "speedup": (BEFORE, "Predict when more GPUs pay: bytes, launches, break-even of DataParallel and DDP."),
     "init": (START, "Write a commented config and a model to start from: dpdemo.yaml and model.py."),
 }  # fmt: skip
 """The panel of each command and the first sentence of its help; `dpdemo.cli.NAME.command` is the command."""

@@ -111,7 +111,7 @@ def test_other_spellings_of_help_work(dpdemo, words, as_option):
         ("page", 0),
         ("check --list", 0),
         ("check --explain DP301", 0),
-        ("speedup --link pcie4 --parameters 124M --one-gpu-step 49ms", 0),
+        ("speedup --gpus 2 --link pcie9", 2),
         ("memory", 2),
         ("memory --gpus 4 --gpu-memory lots", 2),
         ("memory --gpus 4 --input x", 2),
