@@ -39,8 +39,8 @@ def command(
 ) -> None:
     """Predict when more GPUs pay: bytes, launches, break-even of DataParallel and DDP.
 
-    The GPUs share the batch. Bytes and operators are counted on virtual GPUs; no time of computation is
-    predicted.
+    The GPUs share the batch, under DDP too. Bytes and operators are counted on virtual GPUs; no time of
+    computation is predicted.
     """
     settings = read_settings(ctx)
     exclusive(ctx, "link", "bandwidth")

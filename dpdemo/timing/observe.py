@@ -5,11 +5,10 @@ with a share of them is sent, and sends back, that share. The operators are coun
 backward of the bare model, since DataParallel runs its replicas' in threads.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpdemo.config.fields import Config
@@ -22,7 +21,6 @@ from dpdemo.results.memorydata import Training
 from dpdemo.results.speedup import Launches, Workload
 
 _UNSAFE_VIEW = "aten::_unsafe_view"  # a view of what nothing else holds
-Moved = Mapping[tuple[str, int | None, int | None], int]
 
 
 def observe_workload(
@@ -52,26 +50,22 @@ def observe_workload(
         stepper.step_again(2 * rows)
         moved = {key: now - before.get(key, 0) for key, now in stepper.gpus.bytes_moved_in.items()}
         say("counting operators")
-        launches = _count(stepper, rows) if stepper.built.model is stepper.built.wrapper else None
-        return _workload(config.model, rows, stepper.built.split, moved, launches)
-
-
-def _workload(name: str, rows: int, module: nn.Module, moved: Moved, launches: Launches | None) -> Workload:
-    buffers = _num_bytes(module.buffers())
-    gradients = _num_bytes(parameter for parameter in module.parameters() if parameter.requires_grad)
-    return Workload(
-        name=name,
-        rows=rows,
-        num_parameters=num_parameters(module),
-        parameter_bytes=moved.get(("replicate", 0, 1), 0) - buffers,
-        gradient_bytes=gradients,
-        buffer_bytes=buffers,
-        input_bytes=moved.get(("scatter", 0, 1), 0),
-        output_bytes=moved.get(("gather", 1, 0), 0),
-        output_gradient_bytes=moved.get(("backward", 0, 1), 0),
-        input_gradient_bytes=moved.get(("backward", 1, 0), 0) - gradients,
-        launches=launches,
-    )
+        module = stepper.built.split
+        buffers = _num_bytes(module.buffers())
+        gradients = _num_bytes(parameter for parameter in module.parameters() if parameter.requires_grad)
+        return Workload(
+            name=config.model,
+            rows=rows,
+            num_parameters=num_parameters(module),
+            parameter_bytes=moved.get(("replicate", 0, 1), 0) - buffers,
+            gradient_bytes=gradients,
+            buffer_bytes=buffers,
+            input_bytes=moved.get(("scatter", 0, 1), 0),
+            output_bytes=moved.get(("gather", 1, 0), 0),
+            output_gradient_bytes=moved.get(("backward", 0, 1), 0),
+            input_gradient_bytes=moved.get(("backward", 1, 0), 0) - gradients,
+            launches=_count(stepper, rows) if stepper.built.model is stepper.built.wrapper else None,
+        )
 
 
 def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
