@@ -47,9 +47,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Renew what README and docs show: output of commands, the notebook and the pictures.
+# Renew what README and docs show: output of commands, the notebook and the picture.
 docs: $(STAMP)
-	for program in readme notebook pictures movie; do $(BIN)/python tests/tools/$$program.py || exit; done
+	for program in readme notebook movie; do $(BIN)/python tests/tools/$$program.py || exit; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

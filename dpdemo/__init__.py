@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from dpdemo.results.memory import MemoryReport as MemoryReport
     from dpdemo.results.memorydata import Training as Training
     from dpdemo.results.split import SplitReport as SplitReport
-    from dpdemo.results.sweep import SweepReport as SweepReport
     from dpdemo.running import run as run
     from dpdemo.running.interrupts import RunInterrupted as RunInterrupted
     from dpdemo.splitting.predict import simulate as simulate
-    from dpdemo.sweeping.sweep import sweep as sweep
     from dpdemo.virtual import virtual_gpus as virtual_gpus
 
 __version__ = "0.1.0"
@@ -40,7 +38,6 @@ _HOMES = {
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.running.interrupts",
     "SplitReport": "dpdemo.results.split",
-    "SweepReport": "dpdemo.results.sweep",
     "Training": "dpdemo.results.memorydata",
     "UsageError": "dpdemo.errors",
     "assert_no_pitfalls": "dpdemo.checking.testing",
@@ -51,7 +48,6 @@ _HOMES = {
     "predict_memory": "dpdemo.memory",
     "run": "dpdemo.running",
     "simulate": "dpdemo.splitting.predict",
-    "sweep": "dpdemo.sweeping.sweep",
     "virtual_gpus": "dpdemo.virtual",
 }
 

@@ -137,9 +137,7 @@ Card = Annotated[Text, option("--gpu CARD", GPUS, _CARD, completion.cards)]
 _MEMORY = "Memory of each GPU, or a list with one size for each: 24GiB,24GiB,80GiB."
 GpuMemory = Annotated[Text, option("--gpu-memory SIZE", GPUS, _MEMORY)]
 _LINK = "Connection of the GPUs: pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4, nvlink-3090, no-p2p."
-Link = Annotated[Text, option("--link NAME", GPUS, _LINK, completion.links)]
-_STEP = "A measured training step on one GPU, perhaps with its rows: 49ms, 49ms@8 (repeatable)."
-Steps = Annotated[Texts, option("--one-gpu-step TIME[@ROWS]", GPUS, _STEP)]
+Link = Annotated[str, option("--link NAME", GPUS, _LINK, completion.links)]
 _INPUT = """One for each argument of the model: 32x128, mask=32x128:bool, ids=32x16:int64<1000. By default \
 inferred from the first layer."""
 InputSpec = Annotated[Texts, option("--input [NAME=]SHAPE[:TYPE[<N]]", DATA, _INPUT)]

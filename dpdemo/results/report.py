@@ -51,7 +51,7 @@ class Report:
 
     @property
     def title(self) -> str:
-        """The title of the picture, which names the command: that of `dpdemo.sweep/1` is `dpdemo sweep`."""
+        """The title of the picture, which names the command: that of `dpdemo.memory/1` is `dpdemo memory`."""
         return " ".join(self.SCHEMA.partition("/")[0].split("."))
 
     def to_dict(self) -> dict[str, Any]:

@@ -29,12 +29,12 @@ from dpdemo.results.ranks import (
     RanksResult,
 )
 from dpdemo.results.report import Report
-from dpdemo.sweeping.sweep import sweep
+from dpdemo.results.speedup import Workload
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.predict import predict_speedup
-from dpdemo.timing.workload import given_workload
 
 RULE = RulePage("DP301", "lost-state", "error", "a title", (("Before", "self.n += 1"), ("After", "return n")))
+WORKLOAD = Workload(name="Net", rows=8, num_parameters=9, parameter_bytes=36, gradient_bytes=36)
 CHECK = CheckReport("Net", 4, (Finding(RULE, "error", "n", "`n` is lost", Place("/m.py", 3), ("8",)),), (8,))
 
 
@@ -61,8 +61,7 @@ REPORTS = [
     fitted(),
     executed(use()),
     CHECK,
-    sweep(gpus="1-4", batch_size="1-8"),
-    predict_speedup(given_workload(124_000_000), LINKS["pcie4"], [2]),
+    predict_speedup(WORKLOAD, LINKS["pcie4"], 2),
     Diagnosis("m.py", 2, 8, (), (Answer("Is it right?", "bad", "DP301", "dpdemo check"),)),
     ranks(),
 ]
