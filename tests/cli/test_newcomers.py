@@ -110,7 +110,7 @@ ANSWERED = [
     ("exec --gpus 2", "Missing argument 'SCRIPT [ARGS]'"),
     ("exec --gpus all x.py", "expected a count such as 8, got 'all' - at option `--gpus`"),
     ("exec --gpus 2,3 x.py", "--gpus 4 for a program that names cuda:3, --gpus 2 for one that takes"),
-    ("exec --gpus 2 --report r.txt train.py", "expected a file ending in .json, got 'r.txt'"),
+    ("exec --gpus 2 --save r.xyz train.py", "got 'r.xyz'"),
     ("exec --gpus 2 --gpu-memory 24XB train.py", "expected a size such as 24GiB or 512MiB, got '24XB'"),
     ("exec --ranks 2 --select DP1 train.py", "expected `--check` beside it, got none - at option `--sel"),
     ("exec --gpus 2 --lr 3 x.py", "No such option: --lr"),

@@ -50,7 +50,7 @@ def test_many_objects_and_many_splits_are_cut_short_and_counted(form):
     assert "... and 2387 calls split in other ways" in " ".join(text.split())
     assert "DataParallel(Model) #12" in text
     assert "DataParallel(Model) #13" not in text
-    assert "... and 9988 more; --report FILE.json lists them all" in text
+    assert "... and 9988 more; --save FILE.json lists them all" in text
 
 
 @pytest.mark.parametrize(
