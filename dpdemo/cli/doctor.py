@@ -43,8 +43,8 @@ def command(
     one_gpu_step: o.Steps = None,
     batch_size: o.Rows = None,
     input: o.InputSpec = None,
-    form: o.PlainForm = "table",
-    save: o.Save = None,
+    form: o.TextForm = "text",
+    save: o.SaveText = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Check a model on one screen: even split, correctness, memory, speed-up, next step.

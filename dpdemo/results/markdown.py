@@ -50,12 +50,6 @@ def _fence(language: str, code: str) -> str:
     return f"```{language}\n{code}```\n"
 
 
-def diff(before: str, after: str) -> str:
-    """Write code before and after a change as a block."""
-    lines = [f"- {line}" for line in before.splitlines()] + [f"+ {line}" for line in after.splitlines()]
-    return _fence("diff", "".join(f"{_unfenced(printable(line))}\n" for line in lines))
-
-
 def _unfenced(line: str) -> str:
     """Replace a fence in code, which would end the block."""
     return line.replace("```", "'''")

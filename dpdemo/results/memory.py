@@ -11,7 +11,7 @@ from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, in_json
 from dpdemo.results.memorydata import KEYS, PARTS, Answer, Fit, GpuMemory, Phase, Training
 from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
-from dpdemo.results.report import Report
+from dpdemo.results.report import TableReport
 from dpdemo.results.split import cutting
 from dpdemo.results.table import Block, Canvas, styled
 from dpdemo.sizes import size
@@ -28,7 +28,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReport(Report):
+class MemoryReport(TableReport):
     """The memory of each GPU for one step at a batch size.
 
     `inputs` has the shapes of the whole batch by argument: positional ones by their number. With `fit` the
@@ -86,7 +86,7 @@ class MemoryReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**Report.data(self), "fullest": self.fullest.device}
+        return {**TableReport.data(self), "fullest": self.fullest.device}
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield title and setting, the table, the bars, the answer, notes, and what would help."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, get_args
 
 from dpdemo.results.bars import lettered
 from dpdemo.results.formats import Row
-from dpdemo.results.report import Report
+from dpdemo.results.report import TableReport
 from dpdemo.results.speedupdata import (
     Anchor,
     Estimate,
@@ -46,7 +46,7 @@ _Cells = tuple[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedupReport(Report):
+class SpeedupReport(TableReport):
     """Whether more GPUs pay: a way for each strategy and number of GPUs.
 
     `method_error` is the largest error of the method on the project's published steps: every interval of a

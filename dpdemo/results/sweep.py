@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from dpdemo.results.formats import Row, in_json
-from dpdemo.results.report import Report, rounded
+from dpdemo.results.report import TableReport, rounded
 from dpdemo.results.table import Block, Canvas, Uncut, stacked, styled
 
 Measure = Literal["balance", "weight", "idle"]
@@ -70,7 +70,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepReport(Report):
+class SweepReport(TableReport):
     """A figure of a full batch, for each batch size over each number of GPUs."""
 
     SCHEMA: ClassVar[str] = "dpdemo.sweep/1"

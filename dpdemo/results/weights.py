@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpdemo.results.formats import Row
-from dpdemo.results.report import Report
+from dpdemo.results.report import TableReport
 from dpdemo.results.table import Block, Canvas, Table, styled
 
 _EQUAL = 1e-9
@@ -26,7 +26,7 @@ class SampleWeight:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightsReport(Report):
+class WeightsReport(TableReport):
     """The weight of each sample; `chunks` has the rows of each GPU."""
 
     SCHEMA: ClassVar[str] = "dpdemo.weights/1"
