@@ -163,7 +163,8 @@ ANSWERED = [
     *((f"{command} --save r.pdf", "expected a file ending in .svg, .html, .txt, .json, .csv or .md")
       for command in ("sweep", "run", "memory linear")),
     *((f"{command} --save r.csv", "expected a file ending in .svg, .html, .txt or .json")
-      for command in ("explain", "check linear", "doctor linear")),
+      for command in ("explain", "doctor linear")),
+    ("check linear --save r.csv", "expected a file ending in .svg, .html, .txt, .json or .sarif"),
     *((f"{command} -f markdown", "Invalid value for '--format'")
       for command in ("explain", "check linear", "doctor linear")),
     ("doctor linear cnn", "expected one model, got 2 words"),
