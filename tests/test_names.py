@@ -10,6 +10,7 @@ import typer
 from readme import PAGES, ROOT
 
 import dpdemo
+from dpdemo.checking.registry import rules
 from dpdemo.cli.app import COMMANDS, build, words_of
 from dpdemo.config.targets import looks_like_script
 
@@ -65,10 +66,22 @@ def test_the_commands_of_a_page_exist_with_their_options(page):
     assert [name for command in commands for name in unknown_in(command)] == []
 
 
+def test_the_readmes_table_has_every_command():
+    table = TEXTS["README.md"].partition("| command | what it shows |\n")[2].partition("\n\n")[0]
+    named = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1])]
+    assert sorted(named) == sorted(COMMANDS)
+
+
 @pytest.mark.parametrize("page", TEXTS)
 def test_the_options_that_a_page_names_exist(page):
     spans = " ".join(re.findall(r"`(--[^`\n]+)`", TEXTS[page]))
     assert {*_OPTION.findall(spans)} <= OF_OTHERS.union(*OPTIONS.values())
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_the_rules_that_a_page_names_exist_and_are_as_many(page):
+    assert {*re.findall(r"\bDP\d{3}\b", TEXTS[page])} <= {known.code for known in rules()}
+    assert {*re.findall(r"(\d+) \[?rules\b", TEXTS[page])} <= {str(len(rules()))}
 
 
 @pytest.mark.parametrize("page", TEXTS)
