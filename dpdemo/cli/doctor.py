@@ -40,8 +40,8 @@ def command(
     link: o.Link = DEFAULT_LINK,
     batch_size: o.Rows = None,
     input: o.InputSpec = None,
-    form: o.PlainForm = "table",
-    save: o.Save = None,
+    form: o.TextForm = "text",
+    save: o.SaveText = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Check a model on one screen: even split, correctness, memory, speed-up, next step.

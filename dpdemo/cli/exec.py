@@ -17,7 +17,7 @@ from dpdemo.cli.startup import loading_torch
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.errors import RunError, UsageError
 from dpdemo.executing.program import Program, find_program
-from dpdemo.files import FORMS
+from dpdemo.files import FORMS, endings
 from dpdemo.ranks.hardware import Hardware
 from dpdemo.results.check import CheckReport
 from dpdemo.results.console import make_console
@@ -49,7 +49,7 @@ _RANDOM = "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."
 Random = Annotated[Literal["cuda", "cpu"], o.option("--random", o.GPUS, _RANDOM)]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
 Check = Annotated[bool, o.option("--check", o.CHECKS, "Check every DataParallel call; see dpdemo check.")]
-SaveReport = Annotated[list[Path] | None, o.saved(o.OUTPUT, o.ENDINGS, o.SAVE, "--save --report")]
+SaveReport = Annotated[list[Path] | None, o.saved(o.OUTPUT, endings(("json",)), o.SAVE, "--save --report")]
 _QUIET = "No hints, and no report but why ranks were stopped and what --fail-on names."
 Quiet = Annotated[bool, o.option("--quiet -q", o.OUTPUT, _QUIET)]
 Fails = Literal["mistakes", "error", "warning", "info", "never"]

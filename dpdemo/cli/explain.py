@@ -25,8 +25,8 @@ def command(
     model: o.Model = None,
     config: o.ConfigFile = None,
     set_keys: o.SetKeys = None,
-    form: o.PlainForm = "table",
-    save: o.Save = None,
+    form: o.TextForm = "text",
+    save: o.SaveText = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Take one batch through scatter, replicate, parallel_apply and gather, step by step.

@@ -17,9 +17,9 @@ from dpdemo.files import check_save_path, endings
 from dpdemo.wording import show
 
 GPUS, DATA, MODEL, CHECKS, OUTPUT = "GPUs", "Data", "Model", "Checks", "Output"
-Every = Literal["json", "csv", "markdown"]
-"""The formats of every report; a report may have more."""
-OfCheck = Literal["github", "sarif"]
+OfTable = Literal["json", "csv", "markdown"]
+"""The formats of a report that is a table; others have `json` alone, and perhaps formats of their own."""
+OfCheck = Literal["json", "github", "sarif"]
 Text = str | None
 Texts = list[str] | None
 CONFIG_KEYS: list[str] = []
@@ -117,12 +117,13 @@ _SET = "Set any key of the config, such as seed=1 or dim=1 (repeatable)."
 SetKeys = Annotated[Texts, option("--set KEY=VALUE", MODEL, _SET, completion.keys)]
 
 # ---- output ----
-PlainForm = Annotated[Literal["table", Every], _FORM]
-SplitForm = Annotated[Literal["table", "transcript", Every], _FORM]
-CheckForm = Annotated[Literal["text", Every, OfCheck], _FORM]
-ENDINGS = endings(get_args(Every))
-Save = Annotated[list[Path] | None, saved(OUTPUT, ENDINGS, SAVE)]
-SaveCheck = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(Literal[Every, OfCheck])), SAVE)]
+TextForm = Annotated[Literal["text", "json"], _FORM]
+PlainForm = Annotated[Literal["table", OfTable], _FORM]
+SplitForm = Annotated[Literal["table", "transcript", OfTable], _FORM]
+CheckForm = Annotated[Literal["text", OfCheck], _FORM]
+SaveText = Annotated[list[Path] | None, saved(OUTPUT, endings(("json",)), SAVE)]
+Save = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(OfTable)), SAVE)]
+SaveCheck = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(OfCheck)), SAVE)]
 Quiet = Annotated[bool, option("--quiet -q", OUTPUT, "No hints, no progress.")]
 Verbose = Annotated[bool, option("--verbose -v", OUTPUT, "List every batch separately.")]
 

@@ -157,7 +157,6 @@ def report_of(config: Config, stepper: Stepper, measured: Measured) -> MemoryRep
 def _assumed(batches: BatchMaker) -> tuple[str, ...]:
     notes = {
         f"--input {batches.worked_out}, inferred from the first layer.": batches.worked_out,
-        batches.note: batches.note,
         "Taken as a model that was called before it was wrapped, as one of transformers must be: its "
         "replicas would put in hooks that they share, and may fail (DP317).": batches.has_new_hooks,
     }

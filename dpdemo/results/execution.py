@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpdemo.results.batches import BatchGroup, crossed
+from dpdemo.results.batches import BatchGroup
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices, alike, label
-from dpdemo.results.formats import Row, in_json
+from dpdemo.results.formats import in_json
 from dpdemo.results.grouptable import Groups, GroupTable
 from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
@@ -78,10 +78,6 @@ class ExecReport(Report):
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.exec/1"
-    columns: ClassVar[tuple[str, ...]] = (
-        *("number", "wrapper", "module", "first", "count", "batch_size"),
-        *("replica", "device", "rows", "input", "output"),
-    )
     DERIVED: ClassVar[tuple[str, ...]] = ("virtual", "memory")
     virtual: ClassVar[bool] = True
     program: str
@@ -109,15 +105,6 @@ class ExecReport(Report):
             {"device": device, "peak_bytes": peak, "capacity_bytes": capacity}
             for device, (peak, capacity) in self.peaks.items()
         ]
-
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row for each replica of all calls that were split alike."""
-        for use in self.uses:
-            for group in use.splits:
-                calls = (use.number, use.wrapper, use.module, group.first, group.count, group.batch_size)
-                for replica in group.in_model:
-                    shapes = (crossed(replica.input), crossed(replica.output))
-                    yield *calls, replica.replica, replica.device, replica.rows, *shapes
 
     @property
     def peaks(self) -> dict[str, tuple[int, int | None]]:

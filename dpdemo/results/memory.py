@@ -10,7 +10,7 @@ from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, in_json
 from dpdemo.results.memorydata import KEYS, PARTS, Answer, Fit, GpuMemory, Phase, Training
 from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
-from dpdemo.results.report import Report
+from dpdemo.results.report import TableReport
 from dpdemo.results.table import Block, Canvas, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted
@@ -26,7 +26,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReport(Report):
+class MemoryReport(TableReport):
     """The memory of each GPU for one step at a batch size.
 
     `inputs` has the shapes of the whole batch by argument: positional ones by their number. With `fit` the
@@ -84,7 +84,7 @@ class MemoryReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**Report.data(self), "fullest": self.fullest.device}
+        return {**TableReport.data(self), "fullest": self.fullest.device}
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield title and setting, the table, the bars, the answer, notes, and what would help."""

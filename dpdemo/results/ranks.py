@@ -14,7 +14,6 @@ from dpdemo.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dpdemo.results.formats import Row
     from dpdemo.results.table import Block, Canvas
 
 Cells = TypeVar("Cells")
@@ -96,19 +95,12 @@ class RanksResult(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.ranks/1"
     title: ClassVar[str] = "dpdemo exec --ranks"
-    columns: ClassVar[tuple[str, ...]] = ("rank", "exit_code", "collective", "count", "bytes")
     program: str
     arguments: tuple[str, ...]
     ranks: tuple[RankResult, ...]
     problem: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     coverage: tuple[Coverage, ...] = ()
-
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row for each rank and collective."""
-        for rank in self.ranks:
-            for each in rank.collectives:
-                yield rank.rank, rank.exit_code, each.name, each.count, each.num_bytes
 
     def peaks(self) -> dict[str, int]:
         """Return the peak of each GPU; those of two ranks on one GPU add up."""

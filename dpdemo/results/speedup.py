@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpdemo.results.formats import Row
-from dpdemo.results.report import Report
+from dpdemo.results.report import TableReport
 from dpdemo.results.table import Block, Canvas, Table, right, stacked, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted, ms_span
@@ -82,7 +82,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedupReport(Report):
+class SpeedupReport(TableReport):
     """The costs of sharing a batch over several GPUs, and from which step of one GPU on they pay."""
 
     SCHEMA: ClassVar[str] = "dpdemo.speedup/2"

@@ -9,7 +9,7 @@ from dpdemo.results.advice import advice, find
 from dpdemo.results.batches import UNKNOWN, BatchGroup, Shapes, Stop, is_lone
 from dpdemo.results.devices import Devices, is_stretch
 from dpdemo.results.grouptable import Groups, GroupTable
-from dpdemo.results.report import Report
+from dpdemo.results.report import TableReport
 from dpdemo.results.splitdata import SplitData
 from dpdemo.results.table import Block, Canvas, Fact, styled
 from dpdemo.results.table import facts as fact_table
@@ -25,7 +25,7 @@ STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
 class SplitReport(SplitData):
     """The split of an epoch over devices, observed or predicted; see `SplitData` for its fields."""
 
-    FORMS: ClassVar[tuple[str, ...]] = (*Report.FORMS, "transcript")
+    FORMS: ClassVar[tuple[str, ...]] = (*TableReport.FORMS, "transcript")
 
     @property
     def title(self) -> str:
@@ -39,7 +39,7 @@ class SplitReport(SplitData):
 
     def pieces(self, form: str) -> Iterable[str]:
         """Yield the text of a format, piece by piece; `transcript` is the output of PyTorch's tutorial."""
-        return self._transcript() if form == "transcript" else Report.pieces(self, form)
+        return self._transcript() if form == "transcript" else TableReport.pieces(self, form)
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the title, each group of batches, and the summary."""

@@ -186,10 +186,10 @@ def test_a_severity_needs_a_check(dpdemo):
 
 def test_the_report_is_saved_by_the_ending_of_the_file(program, script, tmp_path):
     path = script("import torch; torch.ones(2).cuda()")
-    saved = [tmp_path / name for name in ("r.json", "r.md", "r.svg")]
+    saved = [tmp_path / name for name in ("r.json", "r.txt", "r.svg")]
     done = program("exec", "--gpus=1", *(f"--save={each}" for each in saved), path)
     assert done.code == 0
-    assert [each.read_text()[:1] for each in saved] == ["{", "#", "<"]
+    assert [each.read_text()[:1] for each in saved] == ["{", "R", "<"]
 
 
 def test_a_module_with_workers_threads_and_atexit_functions_keeps_its_gpus_to_the_end(

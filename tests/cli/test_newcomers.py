@@ -77,7 +77,7 @@ ANSWERED = [
     ("check model.py:Net --gpus 1", "expected 2 to 128 GPUs, got 1"),
     ("check model.py:Net --select DP20x", "at option `--select`"),
     ("check model.py:Net --input 32x8x", "expected [NAME=]SHAPE[:TYPE[<N]] such as 32x128"),
-    ("check --explain DP301 --save a.md", "got both - at option `--explain` and option `--save`"),
+    ("check --explain DP301 --save a.json", "got both - at option `--explain` and option `--save`"),
     ("check --list --format json", "got both - at option `--list` and option `--format`"),
     ("check --traceback - model.py", "got both - at option `--traceback` and argument TARGET"),
     ("check --explain DP999", "`dpdemo check --list` lists all rules"),
@@ -138,8 +138,13 @@ ANSWERED = [
     ("simulate 2 --seed 7", "did you mean `--set seed=`?"),
     *((f"simulate 2 {typed}", f"beside it, got none - at option `{typed.split()[0]}` hint: add --lengths")
       for typed in ("--group-by-length", "--sort", "--pack 5", "--pad-to 5", "--accumulate 2")),
-    *((f"{command} --save r.pdf", "expected a file ending in .svg, .html, .txt, .json, .csv")
-      for command in ("run", "explain", "check linear", "memory linear", "doctor linear")),
+    *((f"{command} --save r.pdf", "expected a file ending in .svg, .html, .txt, .json, .csv or .md")
+      for command in ("run", "memory linear")),
+    *((f"{command} --save r.csv", "expected a file ending in .svg, .html, .txt or .json")
+      for command in ("explain", "doctor linear")),
+    ("check linear --save r.csv", "expected a file ending in .svg, .html, .txt, .json or .sarif"),
+    *((f"{command} -f markdown", "Invalid value for '--format'")
+      for command in ("explain", "check linear", "doctor linear")),
     ("doctor linear cnn", "expected one model, got 2 words"),
     ("explain -f transcript", "Invalid value for '--format'"),
     ("init model.py", "expected a folder, or a place for one, got 'model.py'"),

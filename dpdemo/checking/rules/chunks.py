@@ -17,20 +17,13 @@ def flatten_parameters(evidence: Evidence) -> Iterator[Found]:
     """Replicas' weights lie otherwise in memory than the model's.
 
     What happens: on real GPUs `RNN module weights are not part of single contiguous chunk of memory`, and
-        each call compacts them. Weights that are channels last are so in the first replica alone: the others
-        compute with kernels for another layout.
-    Why: replicas' weights are copies in one flat buffer: cuDNN wants those of an RNN in one piece, and a
-        layout of their own is lost.
+        each call compacts them.
+    Why: replicas' weights are copies in one flat buffer, and cuDNN wants those of an RNN in one piece.
     Before: out, h = self.rnn(x)
     After: self.rnn.flatten_parameters(); out, h = self.rnn(x)   # in forward
-    Seen by: an RNN in the model, and no forward that calls flatten_parameters; or weights that are channels
-        last.
+    Seen by: an RNN in the model, and no forward that calls flatten_parameters.
     References: pytorch/examples#248, allenai/allennlp#2793
     """
-    if evidence.scan.channels_last:
-        name = evidence.scan.channels_last
-        what = f"`{name}` is channels last, and in the replicas on other GPUs it is not"
-        yield Found("layout", what, advice=advise("layout"))
     for path, kind in evidence.scan.module_types:
         if kind == "RNN" and not evidence.scan.flattens_parameters:
             name = path or evidence.scan.model
