@@ -13,7 +13,7 @@ _MAX_BYTES = 1 << 26
 
 def checksum(tensor: torch.Tensor, start: int = 0, max_bytes: int = _MAX_BYTES) -> int:
     """Return a checksum of a tensor's first bytes, continued from `start`."""
-    if not _is_plain(tensor):
+    if not is_plain(tensor):
         return start
     with torch._C._DisableTorchDispatch():
         if not tensor.is_contiguous():
@@ -26,7 +26,7 @@ def checksum(tensor: torch.Tensor, start: int = 0, max_bytes: int = _MAX_BYTES) 
 
 def values(tensor: torch.Tensor, most: int) -> list[float]:
     """Return the first numbers of a tensor; none of a class that keeps them elsewhere, such as DTensor."""
-    if not _is_plain(tensor):
+    if not is_plain(tensor):
         return []
     with torch._C._DisableTorchDispatch():
         return [torch.Tensor.item(element) for element in torch.Tensor.detach(tensor).reshape(-1)[:most]]
@@ -45,7 +45,8 @@ def value(number: Any) -> float:
     return found
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has its numbers in memory of its own, one beside the other."""
     return type(tensor) in {torch.Tensor, torch.nn.Parameter} and tensor.layout is torch.strided
 
 
