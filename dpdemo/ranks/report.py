@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpdemo.ranks.events import ModelMade, Trained
 from dpdemo.ranks.mistakes import find_mistakes
-from dpdemo.ranks.samplereport import coverage, samples_of
+from dpdemo.ranks.samplereport import coverage, read_for_all, samples_of
 from dpdemo.results.ranks import Collective, RankModel, RankResult, RanksResult
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Program(Protocol):
 
 def summary(program: Program, logs: Sequence[RankLog], problem: tuple[str, ...]) -> RanksResult:
     """Sum up what the ranks noted."""
+    indices = read_for_all([log.events for log in logs])
     return RanksResult(
         program=str(program),
         arguments=program.arguments,
@@ -35,7 +36,7 @@ def summary(program: Program, logs: Sequence[RankLog], problem: tuple[str, ...])
                 collectives=tuple(Collective(name, *sums) for name, sums in sorted(log.sums.items())),
                 peak_bytes=log.end.peak_bytes if log.end else {},
                 models=_models(log),
-                samples=samples_of(log.events),
+                samples=samples_of(log.events, indices),
             )
             for log in logs
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import Epoch, Fed, ModelMade
-from dpdemo.ranks.samples import Together, epochs_of, histogram
+from dpdemo.ranks.samples import Together, epochs_of, histogram, indices_by_content
 from dpdemo.results.ranksamples import UNLOADED, Coverage, RankEpoch, RankSamples
 
 if TYPE_CHECKING:
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 _MOST_LISTED, _MOST_NAMED = 20_000, 12
 
 
-def samples_of(events: Sequence[Event]) -> tuple[RankSamples, ...]:
+def read_for_all(ranks: Sequence[Sequence[Event]]) -> dict[str, dict[int, Name]]:
+    """Return for each loader that one rank reads for all of them the index of each fingerprint."""
+    inner: dict[str, list[Epoch]] = {}
+    for events in ranks:
+        for event in events:
+            if isinstance(event, Epoch) and event.is_inner:
+                inner.setdefault(event.at, []).append(event)
+    return {at: indices_by_content(epochs) for at, epochs in inner.items()}
+
+
+def samples_of(events: Sequence[Event], indices: Mapping[str, Mapping[int, Name]]) -> tuple[RankSamples, ...]:
     """Sum up what one rank drew, loader by loader, and the rows that came from none."""
     by_loader: dict[str, list[Epoch]] = {}
     for event in events:
@@ -26,17 +36,19 @@ def samples_of(events: Sequence[Event]) -> tuple[RankSamples, ...]:
     made = {event.model: event for event in events if isinstance(event, ModelMade)}
     unloaded = [event for event in events if isinstance(event, Fed)]
     return (
-        *(_of_loader(at, epochs) for at, epochs in by_loader.items()),
+        *(_of_loader(at, epochs, indices.get(at, {})) for at, epochs in by_loader.items()),
         *(_of_model(event, made.get(event.model)) for event in unloaded),
     )
 
 
-def _of_loader(at: str, epochs: Sequence[Epoch]) -> RankSamples:
-    is_indexed = all(epoch.is_indexed for epoch in epochs if epoch.count)
+def _of_loader(at: str, epochs: Sequence[Epoch], indices: Mapping[int, Name]) -> RankSamples:
+    is_indexed = all(epoch.is_indexed or _are_in(epoch, indices) for epoch in epochs if epoch.count)
     left = _MOST_LISTED
     passes = []
     for epoch in epochs:
         names = epoch.drawn if epoch.is_indexed else shown(epoch.rows, epoch.labels)
+        if not epoch.is_indexed and is_indexed:
+            names = tuple(indices[row] for row in epoch.rows or ())
         is_listed = names is not None and epoch.count <= left
         left -= epoch.count if is_listed else 0
         batches = cut(names or (), epoch.sizes) if is_listed else ()
@@ -51,6 +63,10 @@ def _of_loader(at: str, epochs: Sequence[Epoch]) -> RankSamples:
         passes=tuple(passes),
         noun="sample" if is_indexed else "row",
     )
+
+
+def _are_in(epoch: Epoch, indices: Mapping[int, Name]) -> bool:
+    return epoch.rows is not None and all(row in indices for row in epoch.rows)
 
 
 def _of_model(event: Fed, made: ModelMade | None) -> RankSamples:

@@ -98,7 +98,10 @@ def epochs_of(ranks: Sequence[Sequence[Event]]) -> Iterator[Together]:
     for key in keyed[0] if keyed else ():
         row = tuple(epochs[key] for epochs in keyed if key in epochs)
         if len(row) == len(keyed):
-            named = named_epoch(row, inner)
+            others = [
+                epochs.get((key[0], key[1] + 1)) or epochs.get((key[0], key[1] - 1)) for epochs in keyed
+            ]
+            named = named_epoch(row, inner, {at: each for at, each in enumerate(others) if each is not None})
             found.append(named)
             if not named.by_index:
                 seen.setdefault(key[0], set()).update(named.times)
@@ -110,19 +113,23 @@ def epochs_of(ranks: Sequence[Sequence[Event]]) -> Iterator[Together]:
             yield each
 
 
-def named_epoch(row: Sequence[Epoch], inner: Iterable[Epoch] = ()) -> Together:
+def named_epoch(
+    row: Sequence[Epoch], inner: Iterable[Epoch] = (), others: Mapping[int, Epoch] | None = None
+) -> Together:
     """Name the samples of one epoch of all ranks, as far as they are known."""
     epochs = tuple(row)
     indexed = [epoch.drawn for epoch in epochs if epoch.is_indexed and epoch.drawn is not None]
     held = [epoch.rows for epoch in epochs if epoch.rows is not None]
-    if len(indexed) == len(epochs) and not _are_own(epochs):
+    if len(indexed) == len(epochs) and not _are_own(epochs, others or {}):
         return Together(epochs, tuple(indexed), True, epochs[0].length)
     if len(indexed) == len(epochs):
         return _of_own_sets(epochs, tuple(indexed), held)
     if len(held) < len(epochs):
         return _unlisted(epochs)
     at = epochs[0].at
-    indices = _indices([each for each in inner if each.at == at and each.number == epochs[0].number])
+    indices = indices_by_content(
+        [each for each in inner if each.at == at and each.number == epochs[0].number]
+    )
     if indices and all(row in indices for rows in held for row in rows):
         names: tuple[tuple[Name, ...], ...] = tuple(tuple(indices[row] for row in rows) for rows in held)
         lengths = {each.length for each in inner if each.at == at}
@@ -131,21 +138,36 @@ def named_epoch(row: Sequence[Epoch], inner: Iterable[Epoch] = ()) -> Together:
     return Together(epochs, tuple(held), False, next(iter(lengths)) if len(lengths) == 1 else None)
 
 
-def _are_own(epochs: Sequence[Epoch]) -> bool:
-    """Return whether ranks index sets of their own: one index names different samples."""
-    if len({epoch.dataset for epoch in epochs}) == 1:
-        return False
-    held = [
-        dict(zip(epoch.drawn or (), epoch.rows, strict=False)) for epoch in epochs if epoch.rows is not None
-    ]
-    if len(held) < len(epochs):
-        return True
-    first = held[0]
-    common = [(first[name], other[name]) for other in held[1:] for name in other if name in first]
+def _are_own(epochs: Sequence[Epoch], others: Mapping[int, Epoch]) -> bool:
+    """Return whether ranks index sets of their own: one index names different samples.
+
+    An index whose sample changes from epoch to epoch, too, tells nothing: rows are drawn at random from it.
+    """
+    are_apart = len({epoch.dataset for epoch in epochs}) > 1
+    have_others = len({epoch.contents for epoch in epochs}) > 1
+    held = [_held(epoch) for epoch in epochs]
+    if not all(held):
+        return are_apart or have_others
+    common = [(held[0][name], other[name]) for other in held[1:] for name in other if name in held[0]]
     if not common:  # a data set that knows its rank's number is one set all the same
-        return len({epoch.contents for epoch in epochs}) > 1
-    same = [one == other for one, other in common]
-    return not all(same) or len({one for one, _ in common}) < min(2, len(common))
+        return have_others
+    if all(one == other for one, other in common):
+        return False
+    are_kept = all(
+        place in others and _is_kept(held[place], _held(others[place])) for place in range(len(epochs))
+    )
+    return are_apart or have_others or are_kept
+
+
+def _held(epoch: Epoch) -> dict[Name, int]:
+    """Return the fingerprint of each index."""
+    return dict(zip(epoch.drawn or (), epoch.rows or (), strict=False))
+
+
+def _is_kept(held: Mapping[Name, int], later: Mapping[Name, int]) -> bool:
+    """Return whether each index names in a later epoch what it named before."""
+    common = held.keys() & later.keys()
+    return len(common) > 1 and all(held[name] == later[name] for name in common)
 
 
 def _of_own_sets(
@@ -171,7 +193,7 @@ def _unlisted(epochs: tuple[Epoch, ...], *, are_own: bool = False) -> Together:
     return Together(epochs, tuple(() for _ in epochs), by_index, epochs[0].length, are_own)
 
 
-def _indices(inner: Iterable[Epoch]) -> dict[int, Name]:
+def indices_by_content(inner: Iterable[Epoch]) -> dict[int, Name]:
     """Return the index of each fingerprint that a loader read for all ranks, unless two samples are alike."""
     found: dict[int, Name] = {}
     for epoch in inner:

@@ -78,7 +78,8 @@ def samples_part(of_ranks: Mapping[int, RankSamples | None], coverage: Sequence[
     rows: dict[tuple[str, ...], list[int]] = {}
     for rank, each in cells.items():
         rows.setdefault(each, []).append(rank)
-    head = ("ranks", f"{first.noun}s drawn by each", *(["trained on"] * is_apart), "epochs")
+    verb = "trained on" if first.kind == UNLOADED else "drawn"
+    head = ("ranks", f"{first.noun}s {verb} by each", *(["trained on"] * is_apart), "epochs")
     head = (*head, "first batches") if shows else head
     columns: tuple[Column, ...] = ("keep", "right", "right", "right", "fold")
     columns = columns[: len(head) - shows] + columns[-1:] * shows
@@ -153,7 +154,7 @@ def times_text(epoch: Coverage) -> str:
         else:
             parts.append(f"{count} {word}{_named(epoch.repeated if times > 1 else (), count)}")
     never = f"{epoch.num_left_out} never{_named(epoch.left_out, epoch.num_left_out)}"
-    end = "none left out" if epoch.length is not None else "the number of samples is not known"
+    end = "none left out" if epoch.length is not None else "length unknown"
     return ", ".join([*parts, never if epoch.num_left_out else end])
 
 

@@ -45,7 +45,7 @@ def contents(data: Any) -> int:
     if not hasattr(data, "__dict__") or isinstance(data, (torch.Tensor, list, tuple, dict)):
         return fingerprint(data)
     parts = [
-        (name, fingerprint(part, 1))
+        (name, fingerprint(part, 3))
         for name, part in sorted(vars(data).items())
         if name == "_fingerprint" or not isinstance(part, (str, bytes, int, float, bool, type(None)))
     ]

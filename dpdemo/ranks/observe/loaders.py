@@ -35,6 +35,11 @@ _DOORS = {
     "fastai.data.load": ("DataLoader",),
 }
 """Classes whose iterators read a DataLoader of torch, and give the loop other batches, or the same later."""
+_MADE = {
+    "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
+    "fastai.data.load": "DataLoader",
+}
+"""Loaders that do not call the `__init__` of torch's DataLoader."""
 _MAX_LABELS = 4096
 
 
@@ -264,12 +269,7 @@ def watch(notes: Notes) -> LoaderNotes:
     found = LoaderNotes(notes)
     _follow_iterators(found)
 
-    @around(DataLoader, "__init__")
-    def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        with contextlib.suppress(Exception):
-            vars(self)["_dpdemo_at"] = found.names.name(self)
-            _open_door(found, type(self))
+    _name(found, DataLoader)
 
     @around(Join, "__enter__")
     def joins(enter: Any, self: Any) -> Any:
@@ -278,7 +278,20 @@ def watch(notes: Notes) -> LoaderNotes:
 
     for module, names in _DOORS.items():
         when_imported(module, never_raises(lambda module, names=names: _open_doors(found, module, names)))
+    for module, name in _MADE.items():
+        when_imported(module, never_raises(lambda module, name=name: _name(found, getattr(module, name))))
     return found
+
+
+def _name(found: LoaderNotes, kind: Any) -> None:
+    """Name each loader of a class by the line that makes it."""
+
+    @around(kind, "__init__")
+    def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        with contextlib.suppress(Exception):
+            vars(self)["_dpdemo_at"] = found.names.name(self)
+            _open_door(found, type(self))
 
 
 def _follow_iterators(found: LoaderNotes) -> None:

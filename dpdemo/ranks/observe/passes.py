@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import re
 import zlib
 from collections import deque
 from dataclasses import dataclass, field
@@ -176,10 +178,10 @@ class Pass:
 
     def known(self, indices: Any) -> list[int | str] | None:
         """Return the indices of a batch's samples in the whole data set; None if they are none."""
-        given = indices if isinstance(indices, (list, tuple)) else _names(indices)
-        if given is None or not all(isinstance(each, (int, str)) for each in given):
+        found = _names(indices)
+        data = self.data
+        if found is None:
             return None
-        data, found = self.data, list(given)
         while isinstance(data, Subset):
             found, data = [int(data.indices[index]) for index in found], data.dataset
         return found
@@ -236,13 +238,25 @@ class Pass:
 
 
 def _names(indices: Any) -> list[Any] | None:
-    """Return what a batch of another kind than a list calls its samples: lhotse's cuts have ids."""
-    if isinstance(indices, (int, str)):
-        return [indices]
-    if isinstance(indices, torch.Tensor) or not hasattr(indices, "__iter__"):
+    """Return the samples of a batch as whole numbers or words; None if they are something else."""
+    if isinstance(indices, torch.Tensor):
+        indices = indices.reshape(-1).tolist()
+    one_by_one = [indices] if isinstance(indices, str) or not hasattr(indices, "__iter__") else indices
+    try:
+        return [each if isinstance(each, str) else _name(each) for each in one_by_one]
+    except TypeError:
         return None
-    names = [getattr(each, "id", None) for each in indices]
-    return names if names and all(isinstance(each, str) for each in names) else None
+
+
+def _name(index: Any) -> int | str:
+    """Return a whole number of any library, or the id of lhotse's cuts: a repeated one has an ending.
+
+    Raises:
+        TypeError: for anything else.
+
+    """
+    name = getattr(index, "id", None)
+    return re.sub(r"_dup\d+$", "", name) if isinstance(name, str) else operator.index(index)
 
 
 def line_of(loader: Any) -> str:
