@@ -48,7 +48,11 @@ Ranks = Annotated[int | None, o.option("--ranks --nproc-per-node N", o.GPUS, _RA
 _RANDOM = "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."
 Random = Annotated[Literal["cuda", "cpu"], o.option("--random", o.GPUS, _RANDOM)]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
-Check = Annotated[bool, o.option("--check", o.CHECKS, "Check every DataParallel call; see dpdemo check.")]
+_CHECK = "Check every DataParallel call; with --ranks, compare gradients with those of one process."
+Check = Annotated[bool, o.option("--check", o.CHECKS, _CHECK)]
+_STEPS = "First steps that --ranks --check compares. (default: 3)"
+Steps = Annotated[int | None, o.option("--steps K", o.CHECKS, _STEPS, min=1, max=100)]
+DEFAULT_STEPS = 3
 ReportFile = Annotated[Path | None, o.saved(o.OUTPUT, (".json",), "Also write the report:", "--report")]
 
 
@@ -62,6 +66,7 @@ def command(
     random: Random = "cuda",
     module: Module = False,
     check: Check = False,
+    steps: Steps = None,
     select: o.Select = "",
     ignore: o.Ignore = "",
     report: ReportFile = None,
@@ -80,13 +85,16 @@ def command(
     if not check:
         hint = "rules are applied where calls are checked: add --check"
         without_effect(ctx, ("select", "ignore"), "`--check` beside it", "none", hint)
+    if not (check and ranks):
+        without_effect(ctx, ("steps",), "`--ranks N --check` beside it", "less", "add both")
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
     if ranks is not None:
-        exclusive(ctx, "check", "ranks")  # DataParallel's calls are checked in one process
+        exclusive(ctx, "ranks", "select", "ignore")  # rules are for DataParallel's calls
         from dpdemo.executing.ranks import run_ranks
 
-        raise SystemExit(run_ranks(found, hardware, ranks, finisher(quiet=quiet, path=report)))
+        compared = (steps or DEFAULT_STEPS) if check else None
+        raise SystemExit(run_ranks(found, hardware, ranks, finisher(quiet=quiet, path=report), compared))
     if gpus is None and not quiet:
         _hint(words)
     rules = (codes_of(select), codes_of(ignore)) if check else None

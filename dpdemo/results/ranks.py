@@ -14,6 +14,7 @@ from dpdemo.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from dpdemo.results.against import Comparison
     from dpdemo.results.formats import Row
     from dpdemo.results.table import Block, Canvas
 
@@ -103,6 +104,7 @@ class RanksResult(Report):
     problem: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     coverage: tuple[Coverage, ...] = ()
+    comparison: Comparison | None = None
 
     def each_row(self) -> Iterator[Row]:
         """Yield a row for each rank and collective."""
@@ -141,6 +143,9 @@ class RanksResult(Report):
             label = styled(f"{mistake.kind.capitalize()}: ", "bold yellow")
             yield label + styled(f"{mistake.text} ({mistake.at})")
             yield styled(f"  {mistake.advice}")
+        if self.comparison is not None:
+            yield ()
+            yield from self.comparison.blocks()
 
 
 @dataclass(frozen=True)
