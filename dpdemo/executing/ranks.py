@@ -18,10 +18,10 @@ def run_ranks(
     program: Program,
     hardware: Hardware,
     num_ranks: int,
-    finish: Callable[[RanksResult], None],
+    finish: Callable[[RanksResult], bool],
     check_steps: int | None = None,
 ) -> int:
-    """Run the program to its end, hand the report to `finish`, and return the exit code.
+    """Run the program to its end, and return its exit code, or 1 for 0 where `finish` asks for that.
 
     With `check_steps`, compare the gradients of so many steps with those of one process.
     """
@@ -36,5 +36,5 @@ def run_ranks(
             with checking(num_ranks, check_steps, command, environment) as check:
                 outcome = check.on_ranks()
                 comparison = check.against_one(outcome)
-    finish(replace(summary(program, outcome.ranks, outcome.message), comparison=comparison))
-    return outcome.code
+    fails = finish(replace(summary(program, outcome.ranks, outcome.message), comparison=comparison))
+    return outcome.code or int(fails)

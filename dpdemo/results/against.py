@@ -23,6 +23,9 @@ class Cause:
     advice: str
     kind: Literal["mistake", "note"] = "mistake"
 
+    def __str__(self) -> str:
+        return f"{self.text} ({self.at}): {self.advice}"
+
 
 @dataclass(frozen=True)
 class Comparison:

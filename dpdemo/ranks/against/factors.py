@@ -31,6 +31,9 @@ def find_factor(step: Step) -> Iterator[Cause]:
         return  # so few numbers prove nothing
     if not close(step.ranks_vector, alpha * step.one_vector, max(FIT, step.tolerance())):
         return
+    fit = Weights.of(step)
+    if fit is not None and fit.explains() and not fit.has_one_factor():
+        return  # ranks have factors of their own
     found = _of_accumulation(step, alpha) or _of_loss(step, alpha) or _of_averaging(step, alpha)
     yield Cause(
         f"The gradients of all parameters are {times(alpha)} one process's: {found[0]}", found[2], found[1]

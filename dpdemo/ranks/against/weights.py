@@ -73,6 +73,11 @@ class Weights:
         is_same = bool(((self.does - self.should).abs() <= NEAR * largest).all())
         return self.does_fit and self.should_fit and not is_wild and not is_same
 
+    def has_one_factor(self) -> bool:
+        """Return whether all passes weigh the same times of what they should."""
+        ratios = self.does / self.should
+        return float(ratios.max() - ratios.min()) <= 2 * NEAR * float(ratios.max())
+
     def words(self) -> str:
         """Write the weights of the first passes."""
         has_many = len({number for _, number in self.owners}) > 1

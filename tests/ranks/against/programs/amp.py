@@ -26,7 +26,7 @@ def main():
         with torch.autocast("cuda", DTYPE):
             loss = nn.functional.mse_loss(model(x.cuda()), y.cuda(), reduction="none")
         loss = loss.sum() if MISTAKE == "sum" else loss.mean()
-        if MISTAKE == "uneven" and rank == 0:
+        if MISTAKE == "uneven" and rank == 1:
             loss = loss * 1.2
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
