@@ -22,9 +22,10 @@ _OF_GRADIENTS: tuple[Find, ...] = (
     factors.find_factor,
     weights.find_weights,
     factors.find_partial_factors,
+    weights.find_uneven_shards,
 )
 """Those whose numbers prove that it did."""
-_OF_GRAPHS: tuple[Find, ...] = (weights.find_uneven_shards, find_mixing)
+_OF_GRAPHS: tuple[Find, ...] = (find_mixing,)
 
 
 def causes(step: Step) -> list[Cause]:
@@ -49,11 +50,14 @@ def causes(step: Step) -> list[Cause]:
 
 def differs(step: Step) -> bool:
     """Return whether the ranks' gradients are not one process's."""
-    if all(side.event.is_skipped for side in (*step.ranks, step.one)):
-        return False
     return (
         not step.is_equal() or bool(unsynced.unsynced(step)) or any(unsynced.find_different_parameters(step))
     )
+
+
+def _is_skipped(step: Step) -> bool:
+    """Return whether a gradient scaler left the step out, on the ranks or on one process."""
+    return any(side.event.is_skipped for side in (*step.ranks, step.one))
 
 
 def reason_not_comparable(steps: Sequence[Step]) -> str:
@@ -62,9 +66,9 @@ def reason_not_comparable(steps: Sequence[Step]) -> str:
         names = {side.event.names for side in (*step.ranks, step.one)}
         if len(names) > 1:
             return "the optimizers of the ranks, or of one process, have other parameters"
-        if len({side.event.is_skipped for side in (*step.ranks, step.one)}) > 1:
-            return f"a gradient scaler left out step {step.number} on some ranks, or on one process only"
-        if step.one.event.is_skipped:
+        if len({side.event.is_skipped for side in step.ranks}) > 1:
+            return f"a gradient scaler left out step {step.number} on some ranks only"
+        if _is_skipped(step):
             continue
         if not step.parameters:
             return "no parameter of the optimizer got a gradient"
@@ -106,7 +110,7 @@ def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
     reason = reason_not_comparable(steps)
     if reason:
         return Comparison("not checked", num, reason, remarks=tuple(remarks))
-    compared = [step for step in steps if not step.one.event.is_skipped]
+    compared = [step for step in steps if not _is_skipped(step)]
     if not compared:
         return Comparison(
             "not checked", num, "a gradient scaler left out all noted steps", remarks=tuple(remarks)

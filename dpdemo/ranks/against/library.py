@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpdemo.models.frames import is_installed
+from dpdemo.ranks.observe.notes import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,4 +35,4 @@ def _scaling_line(name: str) -> int:
 
 
 def _short(name: str) -> str:
-    return name.rpartition("-packages/")[2]
+    return name.rpartition("-packages/")[2] if is_installed(name) else short(name)

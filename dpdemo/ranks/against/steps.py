@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 WHOLE = -1
 _SAME = 1e-3
+_MAX_SKIPPED = 16
 
 
 def shard_of(parameter: Any) -> int | None:
@@ -58,6 +60,8 @@ class Steps:
         self.outer: Any = None
         """The optimizer whose step is under way: ZeroRedundancyOptimizer's makes a step of another one."""
         self.has_stepped = False
+        self.made: Counter[int] = Counter()
+        """By optimizer: the steps that no gradient scaler left out."""
 
     @never_raises
     def before(self, optimizer: Any, *, is_skipped: bool = False) -> None:
@@ -69,9 +73,14 @@ class Steps:
         number = state.optimizers.index(optimizer)
         state.steps[number] += 1
         step = state.steps[number]
-        is_wanted = step <= state.settings.steps or self._ends_epoch()
+        is_wanted = self._is_early(number) or self._ends_epoch()
+        self.made[number] += not is_skipped
         if (number, step) in state.ranks.steps if state.settings.is_replay else is_wanted:
             self._note(optimizer, number, step, is_skipped=is_skipped)
+
+    def _is_early(self, number: int) -> bool:
+        many = self.state.settings.steps
+        return self.made[number] < many and self.state.steps[number] <= many + _MAX_SKIPPED
 
     def _ends_epoch(self) -> bool:
         this = self.state.first_trained
@@ -151,7 +160,7 @@ class Steps:
         this = state.first_trained
         is_short = this is not None and this.length is not None and this.length <= MAX_EPOCH
         if not (is_short and this.k < this.length):
-            state.is_done = all(state.steps[each] >= state.settings.steps for each in state.steps)
+            state.is_done = not any(map(self._is_early, state.steps))
 
     @never_raises
     def clip(self, parameters: list[Any]) -> None:

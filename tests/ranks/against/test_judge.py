@@ -207,6 +207,8 @@ def test_a_skipped_step_is_left_out():
     first = replace(step, ranks=tuple(map(skipped, step.ranks)), one=skipped(step.one))
     assert judged([first]).verdict == "not checked"
     assert judged([replace(step, one=skipped(step.one))]).verdict == "not checked"
+    some = replace(step, ranks=(skipped(step.ranks[0]), step.ranks[1]))
+    assert "on some ranks only" in judged([some]).reason
     assert judged([first, ranks_and_one([4, 4], step=2)]).steps == (2,)
 
 

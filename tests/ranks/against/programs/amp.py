@@ -18,7 +18,7 @@ def main():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1)).cuda()
     model = DistributedDataParallel(model, device_ids=[rank])
-    rows = TensorDataset(torch.randn(36, 8), torch.randn(36, 1))
+    rows = TensorDataset(torch.randn(120, 8), torch.randn(120, 1))
     loader = DataLoader(rows, batch_size=6, sampler=DistributedSampler(rows))
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = torch.amp.GradScaler(enabled=DTYPE is torch.float16)
