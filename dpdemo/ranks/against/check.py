@@ -28,6 +28,7 @@ from dpdemo.ranks.events import (
 )
 from dpdemo.ranks.launch import launch
 from dpdemo.ranks.log import FOLDER
+from dpdemo.ranks.mistakes import find_mistakes
 from dpdemo.results.against import Cause, Comparison
 
 if TYPE_CHECKING:
@@ -158,8 +159,10 @@ class Check:
             event = _noted(found)[key]
             return Side(event, stores[place].read(event.stored))
 
+        found = find_mistakes({log.number: log.events for log in logs})
+        is_wrapped = any("gradient was averaged" in each.text for each in found)
         kinds = {type(event) for event in logs[0].events}
-        is_wrapped = {ModelMade, Parameters} <= kinds or (ModelMade in kinds and Unsynced in kinds)
+        is_wrapped |= {ModelMade, Parameters} <= kinds or {ModelMade, Unsynced} <= kinds
         has_hook = any(isinstance(event, Remark) and event.text == HOOK for event in logs[0].events)
         steps = [
             Step(

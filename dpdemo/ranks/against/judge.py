@@ -92,6 +92,8 @@ def reason_unsure(step: Step) -> str:
         )
     if step.has_hook:
         return "a communication hook of DistributedDataParallel changes the gradients"
+    if len(unsynced.unsynced(step)) == len(step.parameters) and not step.is_wrapped:
+        return "each rank trains a model of its own"
     if unsynced.unsynced(step):
         return (
             "the ranks hold different gradients, and one process's is not their mean: each may train a part "

@@ -96,7 +96,12 @@ def find_weights(step: Step) -> Iterator[Cause]:
         return
     is_even = float(fit.does.max() - fit.does.min()) < NEAR * float(fit.does.abs().max())
     counts = uneven_counts(step)
-    what = _UNEVEN if is_even else "The ranks' passes do not weigh what they weigh in one process"
+    equal = (
+        _UNEVEN
+        if counts
+        else "The ranks' gradients are averaged with equal weights, which one process has not"
+    )
+    what = equal if is_even else "The ranks' passes do not weigh what they weigh in one process"
     over = f" ({counts})" if counts else ""
     yield Cause(
         f"{what}{over}: {fit.words()}",

@@ -45,7 +45,7 @@ WRONG = {
     "tokens.py fsdp2 means": "over different numbers of elements",
     "fsdp.py fsdp2 sum": "the loss is a sum over a rank's rows",
     "amp.py float16 sum": "the loss is a sum over a rank's rows",
-    "amp.py bfloat16 uneven": "do not weigh what they weigh in one process",
+    "amp.py bfloat16 uneven": "averaged with equal weights, which one process has not",
     "norms.py own": "BatchNorm normalizes each rank's rows by themselves",
     "norms.py own sum": "the loss is a sum over a rank's rows",
     "contrastive.py local": "compares the rows of a rank with each other",
