@@ -104,6 +104,7 @@ class TrainingNotes:
             return
         model.trains += 1
         model.expect_backward(tensors_in(result), self.reached)
+        self.loaders.entered(model.name, inputs)
         if model.trains <= _MAX_ROWS and rows:
             total = 0
             for each in rows[:_MAX_TENSORS]:
