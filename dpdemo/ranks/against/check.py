@@ -87,11 +87,17 @@ class Check:
 
     def _write_events(self, logs: Sequence[RankLog]) -> str:
         """Write what the ranks noted for the one process; return why nothing can be compared."""
+        dull = _dull_steps([_noted(log.events) for log in logs], self.settings.steps)
         for log in logs:
             for event in log.events:
                 if isinstance(event, Remark) and event.is_fatal:
                     return event.text
-            noted = [event.to_line() for event in log.events if isinstance(event, _NOTED)]
+            noted = [
+                event.to_line()
+                for event in log.events
+                if isinstance(event, _NOTED)
+                and not (isinstance(event, NotedStep) and (event.optimizer, event.step) in dull)
+            ]
             self.settings.events(log.number).write_bytes(b"".join(noted))
         if not _common([log.events for log in logs]):
             return "no step of an optimizer was seen on all ranks"
@@ -196,6 +202,20 @@ def _by_norms(alone: Comparison, steps: Sequence[Step]) -> Comparison:
 
 def _noted(events: Sequence[Event]) -> dict[tuple[int, int], NotedStep]:
     return {(event.optimizer, event.step): event for event in events if isinstance(event, NotedStep)}
+
+
+def _dull_steps(ranks: Sequence[dict[tuple[int, int], NotedStep]], steps: int) -> set[tuple[int, int]]:
+    """Return last steps of an epoch whose batches are as large as the first: a run up to them tells no more."""
+    first: dict[int, set[tuple[int, tuple[int, ...]]]] = {}
+    last: dict[tuple[int, int], set[tuple[int, tuple[int, ...]]]] = {}
+    for rank, noted in enumerate(ranks):
+        for (optimizer, step), event in noted.items():
+            if step == 1:
+                first.setdefault(optimizer, set()).add((rank, event.rows))
+            elif step > steps and not event.is_skipped:
+                last.setdefault((optimizer, step), set()).add((rank, event.rows))
+    is_scaled = any(event.is_skipped for noted in ranks for event in noted.values())
+    return set() if is_scaled else {key for key, rows in last.items() if rows == first.get(key[0])}
 
 
 def _common(logs: Sequence[Sequence[Event]]) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from dpdemo.ranks.against.numbers import kept, put, restored
+from dpdemo.ranks.against.numbers import kept, put
 from dpdemo.ranks.events import NotedDraw
 from dpdemo.ranks.observe.notes import around, users_line
 
@@ -60,6 +60,8 @@ def _around(state: State, owner: Any, name: str) -> None:
         if any(part in caller for part in _NOT_ROWS):
             return out
         at = users_line()
+        if not torch.is_grad_enabled():
+            at += " without gradients"  # as in an evaluation, which one rank alone may make
         number = state.counts[name, at]
         state.counts[name, at] += 1
         if not state.settings.is_replay:
@@ -78,36 +80,37 @@ def _is_copy_of_rows(state: State, source: Any, out: torch.Tensor) -> bool:
 
 
 def _of_all_ranks(state: State, name: str, at: str, number: int, out: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of all ranks in place of one process's own."""
     ranks = state.ranks
     if state.settings.in_turns:
-        many = ranks.draws_in_a_pass(name, at)
-        number, place = divmod(number, many)
-        number, turn = divmod(number, state.settings.num_ranks)
-        number = number * many + place
-        event = ranks.draws.get((name, at, number), {}).get(turn)
-        if event is not None:
-            found: Kept = ranks.stores[turn].read(event.stored)
-            if found.shape == tuple(out.shape):
-                put(out, found.data, found.dtype)
-        return out
+        return _of_one_rank(state, name, at, number, out)
     events = sorted(ranks.draws.get((name, at, number), {}).items())
     values: list[Kept] = [ranks.stores[rank].read(event.stored) for rank, event in events]
     if not values or len({(value.dtype, value.shape[1:]) for value in values}) > 1:
         return out
     first = values[0]
-    if all(value == first for value in values) or name == "randperm" or first.shape == (1,):
-        put(out, first.data, first.dtype)
-        return out
     rows = sum(value.shape[0] for value in values)
-    data = b"".join(value.data for value in values)
-    if out.shape[0] == rows:
-        put(out, data, first.dtype)
-        return out
-    if ranks.trained:
+    is_one = all(value == first for value in values) or name == "randperm" or first.shape == (1,)
+    if is_one or (ranks.trained and out.shape[0] != rows):
         put(out, first.data, first.dtype)
         return out
-    with torch._C._DisableTorchDispatch():
-        source = torch.cat([restored(value) for value in values])
-    grown = torch.cat([out.detach()] * -(-rows // max(1, out.shape[0])))[:rows].clone()
-    put(grown, data, str(source.dtype))
-    return grown
+    if len(values) < state.settings.num_ranks:
+        return out
+    data = b"".join(value.data for value in values)
+    if out.shape[0] != rows:
+        out = torch.cat([out.detach()] * -(-rows // max(1, out.shape[0])))[:rows].clone()
+    put(out, data, first.dtype)
+    return out
+
+
+def _of_one_rank(state: State, name: str, at: str, number: int, out: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of the rank whose turn it is; a line may draw several times in a pass."""
+    many = state.ranks.draws_in_a_pass(name, at)
+    number, place = divmod(number, many)
+    number, turn = divmod(number, state.settings.num_ranks)
+    event = state.ranks.draws.get((name, at, number * many + place), {}).get(turn)
+    if event is not None:
+        found: Kept = state.ranks.stores[turn].read(event.stored)
+        if found.shape == tuple(out.shape):
+            put(out, found.data, found.dtype)
+    return out

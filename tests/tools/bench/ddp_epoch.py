@@ -17,8 +17,8 @@ model = DistributedDataParallel(nn.Sequential(*layers).cuda(), device_ids=[rank]
 rows = TensorDataset(torch.randn(BATCH * STEPS * dist.get_world_size(), WIDTH))
 loader = DataLoader(rows, batch_size=BATCH, sampler=DistributedSampler(rows))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-for (x,) in loader:
-    x = x.cuda()
+for (given,) in loader:
+    x = given.cuda()
     optimizer.zero_grad()
     nn.functional.mse_loss(model(x), x).backward()
     optimizer.step()
