@@ -205,7 +205,7 @@ def _noted(events: Sequence[Event]) -> dict[tuple[int, int], NotedStep]:
 
 
 def _dull_steps(ranks: Sequence[dict[tuple[int, int], NotedStep]], steps: int) -> set[tuple[int, int]]:
-    """Return last steps of an epoch whose batches are as large as the first: a run up to them tells no more."""
+    """Return last steps of an epoch with batches as large as the first, which tell no more than that."""
     first: dict[int, set[tuple[int, tuple[int, ...]]]] = {}
     last: dict[tuple[int, int], set[tuple[int, tuple[int, ...]]]] = {}
     for rank, noted in enumerate(ranks):
