@@ -3,8 +3,10 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 from dpdemo.executing.program import Program
+from dpdemo.ranks.against.check import checking
 from dpdemo.ranks.hardware import Hardware, reaching_children
 from dpdemo.ranks.launch import launch
 from dpdemo.ranks.report import summary
@@ -13,12 +15,26 @@ from dpdemo.startup.hook import LAUNCHER
 
 
 def run_ranks(
-    program: Program, hardware: Hardware, num_ranks: int, finish: Callable[[RanksResult], bool]
+    program: Program,
+    hardware: Hardware,
+    num_ranks: int,
+    finish: Callable[[RanksResult], bool],
+    check_steps: int | None = None,
 ) -> int:
-    """Run the program to its end, and return its exit code, or 1 for 0 where `finish` asks for that."""
+    """Run the program to its end, and return its exit code, or 1 for 0 where `finish` asks for that.
+
+    With `check_steps`, compare the gradients of so many steps with those of one process.
+    """
     chosen = ["-m", program.name] if program.is_module else [program.name]
     command = [sys.executable, *chosen, *program.arguments]
+    comparison = None
     with reaching_children(hardware):
-        outcome = launch(num_ranks, command, {**os.environ, LAUNCHER: str(os.getpid())})
-    fails = finish(summary(program, outcome.ranks, outcome.message))
+        environment = {**os.environ, LAUNCHER: str(os.getpid())}
+        if check_steps is None:
+            outcome = launch(num_ranks, command, environment)
+        else:
+            with checking(num_ranks, check_steps, command, environment) as check:
+                outcome = check.on_ranks()
+                comparison = check.against_one(outcome)
+    fails = finish(replace(summary(program, outcome.ranks, outcome.message), comparison=comparison))
     return outcome.code or int(fails)

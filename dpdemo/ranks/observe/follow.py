@@ -41,6 +41,7 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
 
     if not dist.is_available() or not dist.is_gloo_available():
         return
+    from dpdemo.ranks.against import taps
     from dpdemo.ranks.observe import (
         checkpoints,
         collectives,
@@ -79,6 +80,8 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
     reads.watch(notes, lambda: made.total)
     waits.watch(notes, modules, is_launched=is_launched)
     errors.watch(notes, modules.hints, is_launched=is_launched)
+    if is_launched:
+        taps.watch(notes)
     if not is_late:
         errors.watch_processes()
 
