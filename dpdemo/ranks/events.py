@@ -8,7 +8,7 @@ Observers (`observe/`) write them into the rank's file, `log.py` reads them; `de
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar, Self
 
 VERSION = 1
@@ -29,7 +29,7 @@ class Event:
 
     def to_line(self) -> bytes:
         """Return the event as a line of JSON."""
-        return json.dumps({"e": type(self).__name__, **vars(self)}).encode() + b"\n"
+        return json.dumps({"e": type(self).__name__, **vars(self)}, default=astuple).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes | str) -> Self:
