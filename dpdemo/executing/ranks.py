@@ -13,12 +13,12 @@ from dpdemo.startup.hook import LAUNCHER
 
 
 def run_ranks(
-    program: Program, hardware: Hardware, num_ranks: int, finish: Callable[[RanksResult], None]
+    program: Program, hardware: Hardware, num_ranks: int, finish: Callable[[RanksResult], bool]
 ) -> int:
-    """Run the program to its end, hand the report to `finish`, and return the exit code."""
+    """Run the program to its end, and return its exit code, or 1 for 0 where `finish` asks for that."""
     chosen = ["-m", program.name] if program.is_module else [program.name]
     command = [sys.executable, *chosen, *program.arguments]
     with reaching_children(hardware):
         outcome = launch(num_ranks, command, {**os.environ, LAUNCHER: str(os.getpid())})
-    finish(summary(program, outcome.ranks, outcome.message))
-    return outcome.code
+    fails = finish(summary(program, outcome.ranks, outcome.message))
+    return outcome.code or int(fails)

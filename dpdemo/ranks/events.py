@@ -8,7 +8,7 @@ Observers (`observe/`) write them into the rank's file, `log.py` reads them; `de
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 VERSION = 1
@@ -270,7 +270,7 @@ class Epoch(Event):
     """Checksum that tells shards of a data set apart."""
     length: int | None = None
     """Samples of the data set."""
-    drawn: tuple[int, ...] | None = None
+    drawn: tuple[int | str, ...] | None = None
     """The indices, if they are few enough."""
     sampler: str = ""
     set_epoch: int | None = None
@@ -279,6 +279,49 @@ class Epoch(Event):
     is_indexed: bool = True
     is_complete: bool = True
     was_trained: bool = True
+    rows: tuple[int, ...] | None = None
+    """Fingerprints of the samples' content (`observe/rows.py`), if they are few enough."""
+    sizes: tuple[int, ...] = ()
+    """The samples of each batch."""
+    trained: int = 0
+    """Samples that went into a training step."""
+    used: tuple[int, ...] | None = None
+    """Their places among those that were drawn, if they are known."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """By fingerprint, what short rows hold, such as `5`."""
+    contents: int = 0
+    """Checksum of the data set without its numbers and words, which may be a rank's own."""
+    samplers: tuple[str, ...] = ()
+    """Classes from the one that makes batches to the one that makes the order."""
+    splitter: str = ""
+    """The class of the sampler that takes this rank's part of the order."""
+    seed: int | None = None
+    repeats: str = ""
+    """The class of a sampler that draws samples several times on purpose."""
+    split: str = ""
+    """The function that gave this rank a part of a stream."""
+    num_workers: int = 0
+    is_persistent: bool = False
+    is_joined: bool = False
+    """Whether the program expects unequal numbers of batches: `Join`."""
+    is_inner: bool = False
+    """Whether another loader reads this one, and gives the loop other batches."""
+
+
+@dataclass(frozen=True)
+class Fed(Event):
+    """Rows that entered a wrapped module in training, and came from no loader (`observe/loaders.py`)."""
+
+    model: str
+    at: str
+    count: int
+    sum: int
+    """Checksum of the fingerprints, in order."""
+    rows: tuple[int, ...] | None = None
+    """The fingerprints, if they are few enough."""
+    sizes: tuple[int, ...] = ()
+    """The rows of each call."""
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

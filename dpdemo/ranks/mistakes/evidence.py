@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dpdemo.ranks.events import (
     ByHand,
-    Epoch,
     Event,
     Hyperparameters,
     ModelMade,
@@ -20,9 +19,12 @@ from dpdemo.ranks.events import (
     Steps,
     Unsynced,
 )
+from dpdemo.ranks.samples import epochs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from dpdemo.ranks.samples import Together
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -212,12 +214,8 @@ def differing_reads(ranks: Sequence[Sequence[Read]], *, is_training: bool | None
     return found[::-1]
 
 
-def common_epochs(ranks: Sequence[Noted]) -> Iterator[list[Epoch]]:
-    """Yield the epochs of training that all ranks made over a loader with indices, each as a list by rank."""
-    keyed = [
-        {(epoch.at, epoch.number): epoch for epoch in noted[Epoch] if epoch.is_indexed} for noted in ranks
-    ]
-    for key, epoch in keyed[0].items():
-        row = [epochs[key] for epochs in keyed if key in epochs]
-        if len(row) == len(ranks) and epoch.count > 1 and all(each.was_trained for each in row):
-            yield row
+def trained_epochs(ranks: Sequence[Noted]) -> Iterator[Together]:
+    """Yield the epochs of training that all of these ranks made over a loader, with what each drew."""
+    for epoch in epochs_of([noted.events for noted in ranks]):
+        if epoch.was_trained and all(each.count for each in epoch.epochs):
+            yield epoch

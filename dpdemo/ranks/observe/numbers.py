@@ -14,7 +14,7 @@ _INTEGERS = torch.int64, torch.int32, torch.int16, torch.uint8
 
 def checksum(tensor: torch.Tensor, start: int = 0, max_bytes: int = _MAX_BYTES) -> int:
     """Return a checksum of a tensor's first bytes, continued from `start`."""
-    if not _is_plain(tensor):
+    if not is_plain(tensor):
         return start
     with torch._C._DisableTorchDispatch():
         if not tensor.is_contiguous():
@@ -31,7 +31,7 @@ def total(tensor: torch.Tensor) -> int:
     A DTensor counts with its own part.
     """
     tensor = local(tensor)
-    if not _is_plain(tensor) or not tensor.numel():
+    if not is_plain(tensor) or not tensor.numel():
         return 0
     with torch._C._DisableTorchDispatch():
         flat = torch.Tensor.detach(tensor)
@@ -48,7 +48,7 @@ def total(tensor: torch.Tensor) -> int:
 def is_finite(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has finite numbers only."""
     tensor = local(tensor)
-    if not _is_plain(tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
+    if not is_plain(tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
         return True
     with torch._C._DisableTorchDispatch():
         plain = torch.Tensor.detach(tensor)
@@ -65,7 +65,7 @@ def local(tensor: Any) -> Any:
 
 def values(tensor: torch.Tensor, most: int) -> list[float]:
     """Return the first numbers of a tensor; none of a class that keeps them elsewhere, such as DTensor."""
-    if not _is_plain(tensor):
+    if not is_plain(tensor):
         return []
     with torch._C._DisableTorchDispatch():
         return list(torch._C.TensorBase.tolist(torch.Tensor.detach(tensor).reshape(-1)[:most]))
@@ -84,7 +84,7 @@ def value(number: Any) -> float:
     return found
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
+def is_plain(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has numbers in memory: FSDP gives the memory of whole parameters back."""
     if type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.layout is not torch.strided:
         return False

@@ -110,6 +110,7 @@ class TrainingNotes:
         self._note_skipped(model)
         model.trains += 1
         model.expect_backward(tensors_in(result), self.reached)
+        self.loaders.entered(model.name, inputs)
         if model.trains <= _MAX_ROWS and rows:
             total = 0
             for each in rows[:_MAX_TENSORS]:
