@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dpdemo.results.devices import alike, spans
 from dpdemo.results.table import Column, Table, Uncut, stacked, styled
@@ -11,10 +11,20 @@ from dpdemo.results.table import Column, Table, Uncut, stacked, styled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dpdemo.results.ranks import RankResult
     from dpdemo.results.table import Block
 
 Cells = TypeVar("Cells")
+
+
+class Numbered(Protocol):
+    """A rank with its number."""
+
+    @property
+    def rank(self) -> int:
+        """The number."""
+
+
+Rank = TypeVar("Rank", bound=Numbered)
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,7 @@ class Part:
 
 
 def folded(
-    ranks: Iterable[RankResult], cells: Callable[[RankResult], tuple[Cells, ...]]
+    ranks: Iterable[Rank], cells: Callable[[Rank], tuple[Cells, ...]]
 ) -> list[tuple[list[int], tuple[Cells, ...]]]:
     """Group the ranks that have the same cells."""
     return [([rank.rank for rank in same], found) for found, same in alike(ranks, cells).items()]

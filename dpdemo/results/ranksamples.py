@@ -64,6 +64,8 @@ class Coverage:
     repeated: tuple[int | str, ...] = ()
     left_out: tuple[int | str, ...] = ()
     """The first of those, if they are few."""
+    are_own: bool = False
+    """Whether each rank indexes a set of its own, so that samples are compared by content."""
 
 
 def samples_part(of_ranks: Mapping[int, RankSamples | None], coverage: Sequence[Coverage]) -> Part:
@@ -84,6 +86,8 @@ def samples_part(of_ranks: Mapping[int, RankSamples | None], coverage: Sequence[
     columns: tuple[Column, ...] = ("keep", "right", "right", "right", "fold")
     columns = columns[: len(head) - shows] + columns[-1:] * shows
     below = tuple(map(coverage_line, coverage))
+    if any(each.are_own for each in coverage):
+        below += ("Each rank's data set is its own: samples of two ranks are the same if their content is.",)
     if first.kind == UNLOADED:
         below += ("No loader that dpdemo follows gave them: a row is known by its content, not by an index.",)
     elif first.by == "content":
