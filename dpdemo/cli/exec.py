@@ -49,6 +49,8 @@ _RANDOM = "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."
 Random = Annotated[Literal["cuda", "cpu"], o.option("--random", o.GPUS, _RANDOM)]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
 Check = Annotated[bool, o.option("--check", o.CHECKS, "Check every DataParallel call; see dpdemo check.")]
+_TRACE = "Follow one sample through all ranks: its index, or what the report calls its content."
+TraceSample = Annotated[o.Text, o.option("--trace-sample N", o.DATA, _TRACE)]
 ReportFile = Annotated[Path | None, o.saved(o.OUTPUT, (".json",), "Also write the report:", "--report")]
 
 
@@ -64,6 +66,7 @@ def command(
     check: Check = False,
     select: o.Select = "",
     ignore: o.Ignore = "",
+    trace_sample: TraceSample = None,
     report: ReportFile = None,
     quiet: o.Quiet = False,
 ) -> None:
@@ -86,7 +89,11 @@ def command(
         exclusive(ctx, "check", "ranks")  # DataParallel's calls are checked in one process
         from dpdemo.executing.ranks import run_ranks
 
-        raise SystemExit(run_ranks(found, hardware, ranks, finisher(quiet=quiet, path=report)))
+        finish = finisher(quiet=quiet, path=report)
+        raise SystemExit(run_ranks(found, hardware, ranks, finish, trace_sample))
+    without_effect(
+        ctx, ("trace_sample",), "`--ranks` beside it", "none", "samples are followed on ranks"
+    )
     if gpus is None and not quiet:
         _hint(words)
     rules = (codes_of(select), codes_of(ignore)) if check else None
