@@ -54,7 +54,7 @@ def cards() -> Offers:
 
 
 def links() -> list[str]:
-    """Offer the links of `speedup`."""
+    """Offer the links of `--link`."""
     from dpdemo.timing.links import LINKS
 
     return list(LINKS)

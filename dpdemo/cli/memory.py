@@ -50,8 +50,6 @@ def command(
     gpu_memory: o.GpuMemory = None,
     reserve: Reserve = None,
     fit: Fit = False,
-    weights: o.Weights = None,
-    chunks: o.Chunks = None,
     batch_size: o.BatchSize = None,
     input: o.InputSpec = None,
     inputs: o.InputsFrom = None,

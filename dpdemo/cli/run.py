@@ -31,8 +31,6 @@ def command(
     virtual: o.Virtual = False,
     strategy: o.Strategy = None,
     timeout: Timeout = TIMEOUT_SECONDS,
-    weights: o.Weights = None,
-    chunks: o.Chunks = None,
     batch_size: o.BatchSize = None,
     data_size: o.DataSize = None,
     drop_last: o.DropLast = None,

@@ -50,8 +50,6 @@ def command(
     gpus_argument: o.GpusArgument = None,
     gpus: o.Gpus = None,
     strategy: o.Strategy = None,
-    weights: o.Weights = None,
-    chunks: o.Chunks = None,
     batch_size: o.BatchSize = None,
     data_size: o.DataSize = None,
     drop_last: o.DropLast = None,

@@ -18,10 +18,10 @@ def run_ranks(
     program: Program,
     hardware: Hardware,
     num_ranks: int,
-    finish: Callable[[RanksResult], None],
+    finish: Callable[[RanksResult], bool],
     sample: str | None = None,
 ) -> int:
-    """Run the program to its end, hand the report to `finish`, and return the exit code.
+    """Run the program to its end, and return its exit code, or 1 for 0 where `finish` asks for that.
 
     With `sample`, the report follows one sample through all ranks.
     """
@@ -32,5 +32,5 @@ def run_ranks(
     report = summary(program, outcome.ranks, outcome.message)
     if sample is not None:
         report = replace(report, trace=trace({each.rank: each.samples for each in report.ranks}, sample))
-    finish(report)
-    return outcome.code
+    fails = finish(report)
+    return outcome.code or int(fails)

@@ -4,9 +4,9 @@ import os
 from dataclasses import replace
 from typing import Unpack
 
+from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
-from dpdemo.config.weights import split_of
 from dpdemo.errors import RunError, UsageError
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import Given
@@ -56,8 +56,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         The step with the largest batch that fits, and the gain of each remedy in the next larger step.
 
     Raises:
-        UsageError: if the config, a size or the inputs are not valid, the config names `chunks`, or the model
-            cannot be built.
+        UsageError: if the config, a size or the inputs are not valid, or the model cannot be built.
         RunError: if the model fails, or needs numbers.
 
     """
@@ -68,12 +67,6 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
             hint="name it or the card: {gpu_memory=24GiB}, or {gpu=A100-80GB}",
         )
     checked = expect_strategy(resolve(config, overrides))
-    if checked.chunks:
-        raise UsageError(
-            "expected shares of any batch, got the sizes of the chunks of one",
-            key="chunks",
-            hint="name their proportions instead: {weights=[1, 2]}",
-        )
     say = progress or (lambda _: None)
     hardware = Hardware(gpu_memory, gpu, reserve)
     batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
@@ -116,7 +109,7 @@ class _Search:
             return self._stepper.measure(batch_size)
         except RunError as error:
             num_gpus = len(self._config.ordinals or ())
-            split = split_of(self._config, batch_size, num_gpus)
+            split = split_batch(batch_size, num_gpus)
             if split.smallest > 1:
                 raise
             # BatchNorm cannot train on a chunk of one sample: a batch a little larger is as good a measure

@@ -9,11 +9,11 @@ from typing import Unpack
 
 import torch
 
+from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.collecting import no_collections
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
 from dpdemo.config.ranks import num_gpus
-from dpdemo.config.weights import split_of
 from dpdemo.errors import about
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import BatchMaker, Given
@@ -137,7 +137,7 @@ def report_of(config: Config, stepper: Stepper, measured: Measured) -> MemoryRep
     """Report a step for the chosen GPUs; one that is named twice is one GPU."""
     ordinals = config.ordinals or ()
     rows = dict.fromkeys(ordinals, 0)
-    found = split_of(config, measured.batch_size, len(ordinals)).rows()
+    found = split_batch(measured.batch_size, len(ordinals)).rows()
     for ordinal, chunk in zip(ordinals, found, strict=True):
         rows[ordinal] += chunk
     if config.output_device is not None:
@@ -157,7 +157,6 @@ def report_of(config: Config, stepper: Stepper, measured: Measured) -> MemoryRep
 def _assumed(batches: BatchMaker) -> tuple[str, ...]:
     notes = {
         f"--input {batches.worked_out}, inferred from the first layer.": batches.worked_out,
-        batches.note: batches.note,
         "Taken as a model that was called before it was wrapped, as one of transformers must be: its "
         "replicas would put in hooks that they share, and may fail (DP317).": batches.has_new_hooks,
     }

@@ -191,13 +191,20 @@ class Parameters(Event):
 
 @dataclass(frozen=True)
 class Unsynced(Event):
-    """An optimizer made a step after no gradient was averaged, the first time (`observe/training.py`)."""
+    """The first step after a backward pass that was not averaged (`observe/training.py`)."""
 
     model: str
     at: str
     bypass: str = ""
     """The line that took `.module` of the wrapper, if one did."""
     unused: tuple[str, ...] = ()
+    step: int = 1
+    backward_at: str = ""
+    """The line of the last backward pass before it."""
+    no_sync: str = ""
+    """The line that told the wrapper not to average."""
+    was_averaged: bool = False
+    """Whether another backward pass since the step before was averaged."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +233,12 @@ class ByHand(Event):
     """Steps whose gradients were all reduced; then those of which some, and none were."""
     some: int = 0
     none: int = 0
+    is_beside: bool = False
+    """Whether the optimizer also has parameters of a wrapped model."""
+    was_whole: bool = False
+    """Whether they are the unsharded parameters that fully_shard has during a forward."""
+    shapes: tuple[str, ...] = ()
+    """Of the parameters."""
 
 
 @dataclass(frozen=True)
@@ -345,3 +358,221 @@ class Ended(Event):
     unused: tuple[str, ...] = ()
     """Parameters without a gradient."""
     backward: int = 0
+
+
+# A ledger of what must agree between ranks: `steps.py`, `optimizers.py` and the observers beside them.
+
+
+@dataclass(frozen=True)
+class Steps(Event):
+    """Some optimizer steps of a model, one after another (`observe/steps.py`)."""
+
+    model: str
+    first: int
+    """The number of the first of them, from 1."""
+    at: str
+    sums: tuple[int, ...]
+    """After each step, a checksum of the parameters that must be equal on all ranks."""
+    scales: tuple[float, ...] = ()
+    """The factor of the gradients between the last backward pass and each step; 0 if unknown."""
+    each: dict[str, int] | None = None
+    """A checksum for each parameter, after the last step of the run."""
+
+
+@dataclass(frozen=True)
+class Late(Event):
+    """A step trained parameters that were frozen when the model was wrapped (`observe/training.py`)."""
+
+    model: str
+    step: int
+    names: tuple[str, ...]
+    at: str
+
+
+@dataclass(frozen=True)
+class WrapperGone(Event):
+    """A backward pass came to the output of a wrapper that is gone (`observe/training.py`)."""
+
+    model: str
+    at: str
+
+
+@dataclass(frozen=True)
+class Hyperparameters(Event):
+    """The hyperparameters of an optimizer, whenever they changed (`observe/optimizers.py`)."""
+
+    optimizer: str
+    ranks: tuple[int, ...]
+    """The ranks that train its parameters together."""
+    at: str
+    steps: tuple[int, ...]
+    """The steps that were the first to have these values, from 1."""
+    values: tuple[dict[str, float], ...]
+    """Those that changed, such as `lr`, or `lr of group 1`."""
+
+
+@dataclass(frozen=True)
+class Scheduled(Event):
+    """Sums over the calls of a learning rate scheduler, at the end (`observe/optimizers.py`)."""
+
+    at: str
+    """The line that called it."""
+    name: str
+    optimizer: str
+    steps: int
+    """The optimizer's steps."""
+    calls: int
+    """Steps of the scheduler."""
+    period: int = 0
+    """The number of calls after which its schedule is over, if it has one."""
+    still: int = 0
+    """Optimizer steps at the end of the run with the last learning rate, if that is the lowest of all."""
+    last: float = 0.0
+
+
+@dataclass(frozen=True)
+class Metric(Event):
+    """ReduceLROnPlateau got the number by which it decides (`observe/optimizers.py`)."""
+
+    at: str
+    number: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Clipped(Event):
+    """`clip_grad_norm_` was called with shards of FullyShardedDataParallel (`observe/optimizers.py`)."""
+
+    at: str
+    number: int
+    norm: float
+
+
+@dataclass(frozen=True)
+class NotFinite(Event):
+    """A step was made with a gradient that is not finite, the first time (`observe/training.py`)."""
+
+    what: str
+    """`loss`, or `gradient` of a finite loss."""
+    step: int
+    at: str
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Read(Event):
+    """The program read a number of a tensor (`observe/reads.py`)."""
+
+    at: str
+    number: int
+    """The reads of that line, from 1."""
+    value: float
+    collectives: int
+    """The collectives that the rank has made before."""
+    how: str
+    """The type of the number: `float`, `int` or `bool`."""
+    is_training: bool
+    """Whether gradients are recorded."""
+    is_partial: bool = False
+    """Whether it was a DTensor that is yet to be reduced: the number is that of the rank's part."""
+
+
+@dataclass(frozen=True)
+class StateLoaded(Event):
+    """`load_state_dict` took a state (`observe/loads.py`)."""
+
+    at: str
+    number: int
+    taken: int
+    """Keys of the state that the module has."""
+    given: int
+    wanted: int
+    prefix: str = ""
+    """Words in the keys that the module lacks, or the state, and without which more keys would fit."""
+    keys: tuple[str, ...] = ()
+    """Some keys that were left out, of the state and then of the module."""
+
+
+@dataclass(frozen=True)
+class OnOtherGpu(Event):
+    """A line put tensors on a GPU that is not the rank's current one (`observe/loads.py`)."""
+
+    at: str
+    gpu: int
+    bytes: int
+    what: str
+
+
+@dataclass(frozen=True)
+class HomeGpu(Event):
+    """The GPU that was current when the rank ended, or that its models are on (`observe/loads.py`)."""
+
+    gpu: int
+
+
+@dataclass(frozen=True)
+class Checkpoint(Event):
+    """A `torch.distributed.checkpoint.save` (`observe/checkpoints.py`)."""
+
+    at: str
+    number: int
+    path: str
+    sums: dict[str, int]
+    """By key, a checksum of each value that is not sharded."""
+
+
+@dataclass(frozen=True)
+class OutOfGraph(Event):
+    """A collective changed a tensor that a backward pass then went through (`observe/graph.py`)."""
+
+    op: str
+    at: str
+    reduce: str = ""
+    backward_at: str = ""
+    is_lost: bool = False
+    """Whether no gradient came to what the collective sent away."""
+
+
+@dataclass(frozen=True)
+class Trap(Event):
+    """A call that is known to give wrong numbers on several ranks (`observe/traps.py`)."""
+
+    kind: str
+    at: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Replicated(Event):
+    """`DTensor.from_local` took a tensor as the same on all ranks (`observe/dtensors.py`)."""
+
+    at: str
+    number: int
+    ranks: tuple[int, ...]
+    sum: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PathMade(Event):
+    """The program made a folder or a file (`observe/files.py`)."""
+
+    at: str
+    number: int
+    path: str
+    is_folder: bool = False
+    is_named_by_chance: bool = False
+    """Whether its name has the time of the day, or the number of the process."""
+
+
+@dataclass(frozen=True)
+class Drawn(Event):
+    """A line of the program drew random numbers (`observe/draws.py`)."""
+
+    at: str
+    number: int
+    sum: int
+    step: int
+    """The optimizer steps made before."""
+    name: str
+    shape: tuple[int, ...]

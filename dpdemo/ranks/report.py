@@ -41,7 +41,7 @@ def summary(program: Program, logs: Sequence[RankLog], problem: tuple[str, ...])
             for log in logs
         ),
         problem=problem,
-        mistakes=() if problem else find_mistakes({log.number: log.events for log in logs}),
+        mistakes=find_mistakes({log.number: log.events for log in logs}, were_stopped=bool(problem)),
         coverage=tuple(coverage([log.events for log in logs])),
     )
 

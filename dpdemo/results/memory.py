@@ -5,14 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dpdemo.config.fields import Config
-from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import Shapes, bracketed
 from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, in_json
 from dpdemo.results.memorydata import KEYS, PARTS, Answer, Fit, GpuMemory, Phase, Training
 from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
-from dpdemo.results.report import Report
-from dpdemo.results.split import cutting
+from dpdemo.results.report import TableReport
 from dpdemo.results.table import Block, Canvas, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted
@@ -28,7 +26,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReport(Report):
+class MemoryReport(TableReport):
     """The memory of each GPU for one step at a batch size.
 
     `inputs` has the shapes of the whole batch by argument: positional ones by their number. With `fit` the
@@ -86,7 +84,7 @@ class MemoryReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**Report.data(self), "fullest": self.fullest.device}
+        return {**TableReport.data(self), "fullest": self.fullest.device}
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield title and setting, the table, the bars, the answer, notes, and what would help."""
@@ -112,11 +110,10 @@ def _title(report: MemoryReport) -> str:
 def _setting(report: MemoryReport) -> str:
     """List the assumptions: devices, parameters, type, optimizer, loss and inputs."""
     config, training = report.config, report.training
-    weighted = "Weighted" if is_weighted(config) else ""
     devices = Devices([gpu.device for gpu in report.gpus])
     if isinstance(config.gpus, tuple):
         devices = Devices.of("cuda", config.gpus)
-    parts = [f"{weighted}DataParallel on {devices}" + (f" ({report.card})" if report.card else "")]
+    parts = [f"DataParallel on {devices}" + (f" ({report.card})" if report.card else "")]
     if config.output_device is not None:
         parts.append(f"outputs on cuda:{config.output_device}")
     parts.append(f"{number_text(report.num_parameters)} parameters")
@@ -128,7 +125,7 @@ def _setting(report: MemoryReport) -> str:
     parts.append(f"input {', '.join(bracketed(named_inputs))}")
     if config.dim:
         parts.append(f"split along dimension {config.dim}")
-    return ", ".join(filter(None, [*parts, cutting(config)]))
+    return ", ".join(parts)
 
 
 def number_text(number: int) -> str:

@@ -127,7 +127,6 @@ class GpuMemory:
 RemedyName = Literal[
     "loss inside the model",
     "another output_device",
-    "smaller chunk on GPU 0",
     "activation checkpointing",
     "autocast",
     "gradient accumulation",

@@ -16,7 +16,6 @@ from dpdemo.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dpdemo.results.formats import Row
     from dpdemo.results.table import Block, Canvas
 
 _MOST_PARTS, _MOST_SHAPES = 8, 4
@@ -76,7 +75,6 @@ class RanksResult(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.ranks/1"
     title: ClassVar[str] = "dpdemo exec --ranks"
-    columns: ClassVar[tuple[str, ...]] = ("rank", "exit_code", "collective", "count", "bytes")
     program: str
     arguments: tuple[str, ...]
     ranks: tuple[RankResult, ...]
@@ -84,12 +82,6 @@ class RanksResult(Report):
     mistakes: tuple[Mistake, ...] = ()
     coverage: tuple[Coverage, ...] = ()
     trace: Trace | None = None
-
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row for each rank and collective."""
-        for rank in self.ranks:
-            for each in rank.collectives:
-                yield rank.rank, rank.exit_code, each.name, each.count, each.num_bytes
 
     def peaks(self) -> dict[str, int]:
         """Return the peak of each GPU; those of two ranks on one GPU add up."""
@@ -116,7 +108,7 @@ class RanksResult(Report):
         if len(parts) > _MOST_PARTS:
             yield ()
             left = len(parts) - _MOST_PARTS
-            yield styled(f"{left} modules or loaders are not listed: --report FILE.json")
+            yield styled(f"{left} modules or loaders are not listed: --save FILE.json")
         if self.mistakes:
             yield ()
         for mistake in self.mistakes:

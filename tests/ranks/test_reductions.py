@@ -219,6 +219,17 @@ def test_the_batch_that_a_scatter_of_ones_own_cut_is_compared_with_one_gpu(sizes
     assert (codes(report, "error"), report.notes, report.batch_sizes) == (found, (), (8,))
 
 
+def test_a_lone_sample_of_a_scatter_of_ones_own_blames_no_other_batch():
+    def script():
+        model = OwnParallel(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).cuda(), [1, 4, 3])
+        with pytest.raises(ValueError, match="more than 1 value per channel"):
+            model(x(8).cuda())
+
+    (finding,) = [each for each in report_on(script).findings if each.code == "DP316"]
+    assert finding.message.startswith("a batch of 8 is cut into 1+4+3, ")
+    assert finding.message.endswith("so it is for batches of 8")
+
+
 def test_what_was_not_cut_for_a_replica_is_not_taken_for_its_chunk():
     cuts, whole = Cuts(), x(8)
     chunks = whole.split(4)

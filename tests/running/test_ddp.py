@@ -56,12 +56,6 @@ CONFIGS = [
     {"dtype": "float64"},
     {"dtype": "bfloat16"},
     {"input_size": 40, "output_size": 9},
-    {"weights": [1, 2, 2]},
-    {"weights": [3, 1, 2.5], "batch_size": 13, "data_size": 50, "shuffle": True},
-    {"weights": [1, 1, 0.5], "trace_sample": 99, "model": "rnn", "dim": 1},
-    *({"chunks": [4, 13, 13], "data_size": 62, "drop_last": d, "sampler_drop_last": s}
-      for d in (False, True) for s in (False, True)),
-    {"chunks": [1, 2, 3], "batch_size": 6, "data_size": 1, "trace_sample": 0},
 ]  # fmt: skip
 
 

@@ -21,7 +21,6 @@ from torch.utils.data.distributed import DistributedSampler
 
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import distribute_epoch
-from dpdemo.config.weights import is_weighted
 from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
 from dpdemo.models.failure import take_apart, users_code
 from dpdemo.models.losses import make_loss
@@ -101,12 +100,8 @@ def _run_epoch(config: Config, rank: Rank, progress: Progress | None) -> SplitRe
 
 
 def drawn_by(config: Config, world: World) -> torch.Tensor:
-    """List the samples that torch's sampler gives this rank, or its share by weights of torch's order."""
-    if not is_weighted(config):
-        return torch.tensor(list(_sampler(config, world.size, world.rank)), dtype=torch.int64, device="cpu")
-    order = torch.tensor(list(_sampler(config, 1, 0)), dtype=torch.int64, device="cpu")
-    epoch = distribute_epoch(config, world.size)
-    return order[torch.tensor(list(epoch.positions(world.rank)), dtype=torch.int64, device="cpu")]
+    """List the samples that torch's sampler gives this rank."""
+    return torch.tensor(list(_sampler(config, world.size, world.rank)), dtype=torch.int64, device="cpu")
 
 
 def _sampler(config: Config, num_ranks: int, rank: int) -> "DistributedSampler[int]":
