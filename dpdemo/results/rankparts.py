@@ -16,15 +16,12 @@ if TYPE_CHECKING:
 Cells = TypeVar("Cells")
 
 
-class Numbered(Protocol):
-    """A rank with its number."""
-
+class _OfRank(Protocol):
     @property
-    def rank(self) -> int:
-        """The number."""
+    def rank(self) -> int: ...
 
 
-Rank = TypeVar("Rank", bound=Numbered)
+Ranked = TypeVar("Ranked", bound=_OfRank)
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Part:
 
 
 def folded(
-    ranks: Iterable[Rank], cells: Callable[[Rank], tuple[Cells, ...]]
+    ranks: Iterable[Ranked], cells: Callable[[Ranked], tuple[Cells, ...]]
 ) -> list[tuple[list[int], tuple[Cells, ...]]]:
     """Group the ranks that have the same cells."""
     return [([rank.rank for rank in same], found) for found, same in alike(ranks, cells).items()]
