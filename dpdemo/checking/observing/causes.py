@@ -106,7 +106,13 @@ class Causes:
         yield from ((path, leaf) for path, leaf in tensors if path != batch)
 
     def along_another(self, comparison: Comparison) -> Comparison:
-        """Add the dimension on which the batch, or that of each argument, is."""
+        """Add the dimension on which the batch, or that of each argument, is.
+
+        Of a model that works on each position by itself, cut along another dimension gives the results of one
+        device too: that proves nothing where the batch is on the dimension that is cut.
+        """
+        if self._is_right_with_rest_whole():
+            return comparison
         dim = self._better_dim()
         return replace(comparison, better_dim=dim, batch_dims=self._batch_dims() if dim is None else ())
 
@@ -117,6 +123,19 @@ class Causes:
         if self._is_right_along(now, given):
             return None  # it is not for the dimension that something raises
         return next((dim for dim in (0, 1) if dim != now and self._is_right_along(dim, given)), None)
+
+    def _is_right_with_rest_whole(self) -> bool:
+        """Whether chunks are right as they are cut, once what has other sizes than the batch stays whole."""
+        now, given = self.draft.wrapper.dim, self._arguments()
+        sizes = [leaf.size(now) if leaf.dim() > now else 0 for _, leaf in given]
+        if len(set(sizes)) < 2:
+            return False
+        for rows in dict.fromkeys(size for size in sizes if size > 1 or size == self.draft.planned):
+            dims = [now if size == rows else None for size in sizes]
+            results = self.runner.chunk_results(self._cut(dims, rows), self.mode)
+            if results is not None and self._is_single(results, now):
+                return True
+        return False
 
     def _is_right_along(self, dim: int, given: list[torch.Tensor]) -> bool:
         """Whether chunks along a dimension of all tensors have the results of one device."""
@@ -148,7 +167,7 @@ class Causes:
         leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
         return [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
 
-    def _cut(self, dims: Sequence[int], rows: int) -> list[Arguments]:
+    def _cut(self, dims: Sequence[int | None], rows: int) -> list[Arguments]:
         """Cut the call's tensors into chunks, each along its own dimension; those without one stay whole."""
         sizes = list(split_batch(rows, len(self.draft.wrapper.device_ids)).sizes())
         starts = [sum(sizes[:index]) for index in range(len(sizes))]
@@ -157,8 +176,8 @@ class Causes:
             along = iter(dims)
 
             def part(leaf: Any) -> Any:
-                is_cut = isinstance(leaf, torch.Tensor) and leaf.dim()
-                return leaf.narrow(next(along), start, size) if is_cut else leaf
+                dim = next(along) if isinstance(leaf, torch.Tensor) and leaf.dim() else None
+                return leaf if dim is None else leaf.narrow(dim, start, size)
 
             return rebuild(self.draft.args, part), rebuild(self.draft.kwargs, part)
 
