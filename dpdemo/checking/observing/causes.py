@@ -9,14 +9,14 @@ import torch
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.rows import likely_rows
-from dpdemo.checking.evidence import Comparison
+from dpdemo.checking.evidence import Comparison, LossGradients
 from dpdemo.checking.observing import compare
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments
 from dpdemo.checking.observing.mixing import first_mixing, traced
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import in_double, model_in_double
-from dpdemo.checking.running.runs import Runner, Whole
+from dpdemo.checking.running.runs import Ran, Runner, Whole
 from dpdemo.checking.source import code_of
 from dpdemo.models.inputs import Arguments
 from dpdemo.results.findings import Place
@@ -203,11 +203,38 @@ class Causes:
 
 def are_gradients_rounding(runner: Runner, mode: str, given: Arguments) -> bool:
     """Return whether in double precision the gradients under DataParallel are those of one device."""
-    alone, parallel = runner.single_model(mode), runner.parallel_model(mode)
+    both = _in_double(runner, mode, given)
+    if both is None:
+        return False
+    for ran in both:
+        compare.backward(_result(ran))
+    alone, parallel = both
+    return compare.compare_gradients(alone.model, core_of(parallel.model)).equal
+
+
+def loss_in_double(runner: Runner, mode: str, given: Arguments, path: str) -> LossGradients | None:
+    """Take the gradients of replicas' losses in double precision, which no autocast lowers."""
+    both = _in_double(runner, mode, given)
+    if both is None:
+        return None
+    alone, parallel = both
+    for ran in both:
+        compare.backward(_result(ran), path)
+    if compare.is_coarse(_result(alone)):  # forward itself makes its numbers half as precise
+        return None
+    return compare.loss_gradients(alone.model, core_of(parallel.model), _result(parallel), path)
+
+
+def _in_double(runner: Runner, mode: str, given: Arguments) -> tuple[Ran, Ran] | None:
+    """Call the model on one device and under DataParallel in double precision; None where it fails."""
     double = rebuild(given, in_double)
-    for model in (alone, parallel):
-        ran = runner.run(model_in_double(model), double)
-        if ran.result is None:
-            return False
-        compare.backward(ran.result[0])
-    return compare.compare_gradients(alone, core_of(parallel)).equal
+    alone, parallel = (
+        runner.run(model_in_double(model), double)
+        for model in (runner.single_model(mode), runner.parallel_model(mode))
+    )
+    return None if alone.result is None or parallel.result is None else (alone, parallel)
+
+
+def _result(ran: Ran) -> object:
+    assert ran.result is not None  # noqa: S101 - `_in_double` has looked
+    return ran.result[0]

@@ -71,8 +71,8 @@ def _loss_problem(probe: Probe) -> _Problem | None:
 def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Problem | None:
     """Look at what a program could do with its losses, where none is known: their mean and their sum."""
     comparison = probe.comparison
-    is_sum_right, error = loss.error(loss.sum) <= UNEQUAL, loss.error(loss.mean)
-    if is_sum_right and error > UNEQUAL:
+    is_sum_right, error = loss.error(loss.sum) <= loss.unequal, loss.error(loss.mean)
+    if is_sum_right and error > loss.unequal:
         if is_meant_as_part(probe, comparison.loss_path or ""):
             return None
         return _Problem(
@@ -81,7 +81,7 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
             "warning",
             is_right_summed=True,
         )
-    if error > UNEQUAL:
+    if error > loss.unequal:
         return _Problem(
             f"gradients of loss.mean() are {_off(loss, loss.mean)}, of loss.sum() {_off(loss, loss.sum)} "
             f"those of one GPU at batch {probe.batch_size}, {_chunks(sizes)}"
@@ -101,7 +101,7 @@ def _off(loss: LossGradients, weights: tuple[float, ...]) -> str:
     factor, error = loss.factor(weights), loss.error(weights)
     more = abs(factor - 1)
     askew = math.sqrt(max(error**2 - more**2, 0.0))
-    is_factor = more > 2 * askew or error - more < UNEQUAL
+    is_factor = more > 2 * askew or error - more < loss.unequal
     return f"{factor:.2f} times" if is_factor else f"{_percent(error)} off"
 
 
@@ -129,9 +129,9 @@ def _programs_problem(probe: Probe, loss: LossGradients, sizes: list[int]) -> _P
         if len(weights) != len(loss.dots) or not total:
             continue
         as_mean = tuple(weight / total for weight in weights)
-        is_scaled = loss.error(as_mean) <= UNEQUAL
+        is_scaled = loss.error(as_mean) <= loss.unequal
         is_sum = abs(total - len(weights)) < UNEQUAL  # a sum is no mean that was scaled
-        if loss.error(weights) <= UNEQUAL or (is_scaled and not is_sum):
+        if loss.error(weights) <= loss.unequal or (is_scaled and not is_sum):
             continue
         severity: Severity = "error"
         if reduction.is_librarys:
