@@ -108,10 +108,10 @@ def command(
     finish = finisher(quiet=quiet, paths=paths, fail_on=fail_on)
     if ranks is not None:
         exclusive(ctx, "ranks", "select", "ignore")  # rules are for DataParallel's calls
-        from dpdemo.executing.ranks import run_ranks
+        from dpdemo.executing.ranks import Extras, run_ranks
 
-        compared = (steps or DEFAULT_STEPS) if check else None
-        raise SystemExit(run_ranks(found, hardware, ranks, finish, compared, trace_sample))
+        extras = Extras((steps or DEFAULT_STEPS) if check else None, trace_sample)
+        raise SystemExit(run_ranks(found, hardware, ranks, finish, extras))
     without_effect(ctx, ("trace_sample",), "`--ranks` beside it", "none", "samples are followed on ranks")
     if gpus is None and not quiet:
         _hint(words)
