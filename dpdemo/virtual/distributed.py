@@ -10,7 +10,6 @@ It promises no bandwidth, no overlap and not NCCL's order of sums.
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -146,32 +145,3 @@ def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, called)
 
     return add
-
-
-def _multiplying(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Multiply before the sum where PREMUL_SUM is asked for."""
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        given = bound.arguments
-        operation: Any = given.get("op")
-        if getattr(operation, "op", None) != dist.ReduceOp.PREMUL_SUM:
-            return original(*args, **kwargs)
-        source = next(name for name in ("input", "input_list", "tensor") if name in given)
-        scaled = [tensor.mul(operation.factor) for tensor in flat_tensors(given[source])]
-        if source == "tensor":
-            given["tensor"].copy_(scaled[0])
-        else:
-            given[source] = scaled if isinstance(given[source], list) else scaled[0]
-        given["op"] = dist.ReduceOp.SUM
-        return original(*bound.args, **bound.kwargs)
-
-    return call
-
-
-_REDUCED = ("all_reduce", "reduce", "reduce_scatter_tensor", "reduce_scatter_single", "reduce_scatter")
-_multiplied = {name: _multiplying(getattr(_c10d, name)) for name in _REDUCED if hasattr(_c10d, name)}
-for _owner in (_c10d, dist):
-    replace(_owner, "gloo has no PREMUL_SUM", **_multiplied)

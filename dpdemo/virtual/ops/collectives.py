@@ -13,6 +13,8 @@ nccl_groups: set[str] = set()
 """Names of the groups whose backend is NCCL alone: all their tensors are on a GPU."""
 mixed_groups: set[str] = set()
 """Names of the groups that have NCCL for tensors on a GPU, and another backend for those of the host."""
+second_groups: set[str] = set()
+"""Names of the groups whose NCCL is the second implementation (torch 2.15)."""
 coalesced: dict[str, list[Any]] = {}
 """By name of the group, the works to wait for once its coalescing manager closes."""
 
