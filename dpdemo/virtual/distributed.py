@@ -19,7 +19,14 @@ from torch.distributed import constants, rpc
 from dpdemo.virtual.applying import always, replace, stands_in, wraps
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp
 from dpdemo.virtual.ops.collectives import gpu_of_group
-from dpdemo.virtual.process_groups import TIMEOUT, ProcessGroupNCCL, refuse
+from dpdemo.virtual.process_groups import (
+    HAS_SECOND,
+    TIMEOUT,
+    ProcessGroupNCCL,
+    ProcessGroupNCCL2,
+    ProcessGroupNCCLLazy,
+    refuse,
+)
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.threads import seeing_gpus
 
@@ -35,19 +42,14 @@ _cpp: Any = torch._C._distributed_c10d
 
 replace(_c10d, _WHY, _NCCL_AVAILABLE=True, default_pg_nccl_timeout=TIMEOUT)
 replace(constants, _WHY, default_pg_nccl_timeout=TIMEOUT)
+_implementations = {"ProcessGroupNCCL": ProcessGroupNCCL}
+if HAS_SECOND:
+    _implementations |= {"ProcessGroupNCCL2": ProcessGroupNCCL2, "ProcessGroupNCCLLazy": ProcessGroupNCCLLazy}
 for _owner in (_c10d, dist, _cpp):
-    replace(_owner, _WHY, ProcessGroupNCCL=ProcessGroupNCCL)
+    replace(_owner, _WHY, **_implementations)
 for _owner in (_c10d, dist):
     replace(_owner, _WHY, is_nccl_available=always(True))
 replace(_cpp.Work, "it needs a CUDA stream", block_current_stream=lambda self: self.wait() and None)
-# torch 2.15 looks up NCCL's makers in a table, under further names
-for _name in ("_create_nccl2_process_group", "_create_nccl_lazy_process_group"):
-    if hasattr(_c10d, _name):
-        replace(_c10d, _WHY, **{_name: _c10d._create_nccl_process_group})
-        _plugins = {
-            name: each for name, each in _c10d.Backend._plugins.items() if not name.startswith("NCCL")
-        }
-        replace(_c10d.Backend, _WHY, _plugins=_plugins)
 
 
 @stands_in(_cpp, "_hash_tensors", why="only a build with NCCL has it")
