@@ -15,9 +15,10 @@ from dpdemo.virtual.ops import point_to_point
 from dpdemo.virtual.ops.collectives import Call, coalesced, listeners, mixed_groups, nccl_groups
 from dpdemo.virtual.ops.mode import by_code_for
 from dpdemo.virtual.ops.nccl_limits import prepare
-from dpdemo.virtual.ops.over_gloo import run_over_gloo
+from dpdemo.virtual.ops.over_gloo import GATHERED_AS_ONE, gathering_lists, run_over_gloo
 from dpdemo.virtual.ops.own_gpu import check_own_gpu
 from dpdemo.virtual.ops.pending import raise_failure
+from dpdemo.virtual.ops.premultiplied import with_factor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,14 +28,19 @@ if TYPE_CHECKING:
 BETWEEN_TWO = {"send": point_to_point.send, "recv_": point_to_point.receive}
 FUNCTIONAL = {"_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
 """Namespaces of collectives that return their result, as DTensor and tensor parallel use them."""
-_wait = torch.ops._c10d_functional.wait_tensor.default
+_functional: Any = torch.ops._c10d_functional
+_WAITS = {
+    getattr(_functional, name).default
+    for name in ("wait_tensor", "wait_tensors")
+    if hasattr(_functional, name)
+}
 _run_in_parts = by_code_for(torch._C.DispatchKey.CompositeExplicitAutograd)
 
 
 def run_functional(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a collective that returns its result, which C++ makes: on the GPU of the input, also under gloo."""
-    result = _run_in_parts(session, func, args, kwargs)
-    if func is _wait:
+    result = with_factor(lambda *_: _run_in_parts(session, func, args, kwargs), *args)
+    if func._schema.name in _WAITS:
         raise_failure()  # C++ waits without asking for errors
     labels = (label_of(tensor, session.key) for tensor in flat_tensors(args))
     label = next((label for label in labels if label is not None), None)
@@ -60,11 +66,14 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         is_nccl = _is_by_nccl(session, call)
         if is_nccl:
             prepare(session, call)
+        call = gathering_lists(call)
         for listener in listeners:
             listener(call)
         if is_nccl and name not in BETWEEN_TWO:
             check_own_gpu(session, group, _index_of(session, call))
         result = _by_gloo(call) if is_nccl else call.run()
+        if name == GATHERED_AS_ONE:
+            result = args[0], result
         if group.group_name in coalesced:
             coalesced[group.group_name].append(result[-1] if isinstance(result, (tuple, list)) else result)
         return result

@@ -146,6 +146,11 @@ def _check_form(call: Call, is_second: bool) -> None:
     _check_strides(name, args, is_second)
     if name in BY_NUMBER_OF_ELEMENTS:
         _check_sizes(name, args[0], args[1], call.group.size(), is_second)
+    if name == "gather_into_tensor_" and call.group.rank() == args[3]:
+        if args[0].dtype != args[1].dtype:
+            raise RuntimeError("output tensor must have the same type as input tensor")
+        if args[0].numel() != args[1].numel() * call.group.size():
+            raise RuntimeError("output tensor size must be equal to world_size times input tensor size")
     if name == "alltoall_base_":
         for tensor, splits in ((args[0], args[3]), (args[1], args[4])):
             _check_splits(tensor, splits, call.group.size())

@@ -13,7 +13,7 @@ import torch
 
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.virtual.ops.collectives import BY_NUMBER_OF_ELEMENTS, Call
-from dpdemo.virtual.ops.nccl_arithmetic import FLOAT8, Form, form_of
+from dpdemo.virtual.ops.nccl_arithmetic import FLOAT8, PREMUL_SUM, Form, form_of
 from dpdemo.virtual.ops.pending import after_all, work_of
 from dpdemo.virtual.ops.premultiplied import current_factor
 
@@ -23,12 +23,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _AS_BYTES = FLOAT8 | {torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
+GATHERED_AS_ONE = "gather_into_tensor_"
 _AS_BYTES |= {kind for kind in (getattr(torch, "float4_e2m1fn_x2", None),) if kind is not None}
 
 
 def run_over_gloo(call: Call) -> Any:
     """Run a collective of an NCCL group."""
     return _WAYS.get(call.name, Call.run)(call)
+
+
+def gathering_lists(call: Call) -> Call:
+    """Return a gather into one tensor as one into a list, which the root alone has."""
+    if call.name != GATHERED_AS_ONE:
+        return call
+    output, given, group, root, *others = call.args
+    is_root = call.group.rank() == root
+    outputs = [list(output.view(call.group.size(), *given.shape))] if is_root else []
+    args = outputs, [given], group, root, *others
+    return call._replace(name="gather_", func=torch.ops.c10d.gather_.default, args=args)
 
 
 def _all_reduce(call: Call) -> Any:
@@ -112,7 +124,8 @@ def _put(form: Form, part: Tensor, output: Tensor) -> None:
 
 def _form(call: Call, dtype: torch.dtype) -> Form:
     assert call.reduction is not None  # noqa: S101 - only called for reductions
-    return form_of(dtype, call.reduction, call.group.size(), current_factor())
+    factor = current_factor() if call.reduction == PREMUL_SUM else 1.0
+    return form_of(dtype, call.reduction, call.group.size(), factor)
 
 
 def _sent(form: Form, given: Tensor, is_ours: bool) -> Tensor:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import wraps
+from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.ops.nccl_arithmetic import PREMUL_SUM
 
 if TYPE_CHECKING:
@@ -25,24 +26,29 @@ _REDUCING = (
 
 def current_factor() -> float | torch.Tensor:
     """Return the factor of the reduction that this thread is about to run."""
-    factor: float | torch.Tensor = getattr(_current, "factor", 1.0)
+    factor: float | torch.Tensor | None = getattr(_current, "factor", None)
+    if factor is None:
+        raise UnsupportedOpError("ReduceOp.PREMUL_SUM: the call does not show its factor")
     return factor
 
 
-@wraps(
-    _Group, *(name for name in _REDUCING if hasattr(_Group, name)), why="operators hide PREMUL_SUM's factor"
-)
+def with_factor(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call `run`, and note the factor among its arguments meanwhile."""
+    for given in (*args, *kwargs.values()):
+        reduction: Any = getattr(given, "reduceOp", given)
+        if isinstance(reduction, _ReduceOp) and reduction.op == PREMUL_SUM:
+            _current.factor = reduction.factor
+            try:
+                return run(*args, **kwargs)
+            finally:
+                del _current.factor
+    return run(*args, **kwargs)
+
+
+@wraps(_Group, *filter(_Group.__dict__.__contains__, _REDUCING), why="operators hide PREMUL_SUM's factor")
 def _noting_factor(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
-        for given in (*args, *kwargs.values()):
-            reduction: Any = getattr(given, "reduceOp", given)
-            if isinstance(reduction, _ReduceOp) and reduction.op == PREMUL_SUM:
-                _current.factor = reduction.factor
-                try:
-                    return original(*args, **kwargs)
-                finally:
-                    del _current.factor
-        return original(*args, **kwargs)
+        return with_factor(original, *args, **kwargs)
 
     return run

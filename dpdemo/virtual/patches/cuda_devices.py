@@ -162,6 +162,12 @@ def _accelerator(check: bool | None = None) -> torch.device:  # noqa: ARG001 - P
     return torch.device("cuda")
 
 
+@cuda_runtime("_accelerator_getDefaultGenerator")  # torch 2.15
+def _default_generator(index: int) -> torch.Generator:
+    session = start_driver()
+    return session.generators[session.check_ordinal(index)]
+
+
 @cuda_runtime("_accelerator_getDeviceCapability")
 def _accelerator_capability(index: int) -> dict[str, Any]:
     the_session().check_ordinal(index)
