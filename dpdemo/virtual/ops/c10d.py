@@ -62,7 +62,8 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
 
     def collective(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         group = torch.distributed.ProcessGroup.unbox(args[group_at])
-        call = Call(name, func, args, kwargs, group, reduction_at, root_at)
+        reduction = None if reduction_at is None else int(args[reduction_at].op())
+        call = Call(name, func, args, kwargs, group, reduction_at, root_at, reduction)
         is_nccl = _is_by_nccl(session, call)
         if is_nccl:
             prepare(session, call)

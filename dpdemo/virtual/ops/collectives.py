@@ -37,11 +37,8 @@ class Call(NamedTuple):
     """Which argument is the ReduceOp."""
     root_at: int | None
     """The position of the root's rank among the arguments; None without a root."""
-
-    @property
-    def reduction(self) -> int | None:
-        """The number of its reduction (`ReduceOp.RedOpType`)."""
-        return None if self.reduction_at is None else int(self.args[self.reduction_at].op())
+    reduction: int | None
+    """The number of its reduction (`ReduceOp.RedOpType`)."""
 
     def run(self) -> Any:
         """Leave it to gloo as it is."""

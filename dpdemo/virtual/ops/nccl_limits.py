@@ -6,6 +6,7 @@ From torch 2.15 on "nccl" is another implementation, with other words in places:
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -76,20 +77,23 @@ def prepare(session: Session, call: Call) -> None:
     if kind in _BITWISE:
         raise ValueError(f"Cannot use ReduceOp.{_BITWISE[kind]} with NCCL")
     _put_on_gpu(session, call, is_second)
-    _check_form(call, is_second)
-    for tensor in flat_tensors(call.args):
+    tensors = list(flat_tensors(call.args))
+    _check_form(call, tensors, is_second)
+    for tensor in tensors:
         _check_kind(call.name, tensor, kind, is_second)
 
 
 def _put_on_gpu(session: Session, call: Call, is_second: bool) -> None:
-    operands = tuple(each for arg in call.args for each in (arg if _is_nested(arg) else [arg]))
-    from_cpp = made_by_cpp(session, operands, {})  # by who holds them: nobody else may by now
-    tensors = list(flat_tensors(operands))
+    from_cpp: Iterable[bool] = itertools.repeat(False)
+    if any(label_of(tensor, session.key) is None for tensor in flat_tensors(call.args)):
+        operands = tuple(each for arg in call.args for each in (arg if _is_nested(arg) else [arg]))
+        from_cpp = made_by_cpp(session, operands, {})  # by who holds them: nobody else may by now
+    tensors = list(flat_tensors(call.args))
     labels = [label_of(tensor, session.key) for tensor in tensors]
     gpus = {label.index for label in labels if label is not None}
     cpps_gpu = min(gpus, default=gpu_of_group.get(call.group.group_name, session.current.index))
     bound = call.group.bound_device_id
-    for tensor, label, is_cpps in zip(tensors, labels, from_cpp, strict=True):
+    for tensor, label, is_cpps in zip(tensors, labels, from_cpp, strict=False):
         if label is not None and bound is not None and label.index != bound.index:
             if is_second:
                 raise RuntimeError(
@@ -134,16 +138,17 @@ def _check_kind(name: str, tensor: torch.Tensor, reduction: int | None, is_secon
         raise kind("PreMulSum Data type must be half, float, bfloat16 or double")
 
 
-def _check_form(call: Call, is_second: bool) -> None:
+def _check_form(call: Call, tensors: list[torch.Tensor], is_second: bool) -> None:
     """Refuse tensors whose layouts, sizes or strides do not fit."""
     name, args = call.name, call.args
-    if any(tensor.layout is not torch.strided for tensor in flat_tensors(args)):
+    if any(tensor.layout is not torch.strided for tensor in tensors):
         if name == "allreduce_":
             raise RuntimeError(
                 "NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."
             )
         raise ValueError("Tensors must be CUDA and dense")
-    _check_strides(name, args, is_second)
+    if not all(map(_is_contiguous, tensors)):
+        _check_strides(name, args, is_second)
     if name in BY_NUMBER_OF_ELEMENTS:
         _check_sizes(name, args[0], args[1], call.group.size(), is_second)
     if name == "gather_into_tensor_" and call.group.rank() == args[3]:
@@ -214,5 +219,7 @@ def _check_contiguous(tensors: Iterable[torch.Tensor]) -> None:
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has no gaps, in rows or with the channels last (`suggest_memory_format`)."""
+    if tensor.is_contiguous():
+        return True
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
-    return tensor.is_contiguous() or (last is not None and tensor.is_contiguous(memory_format=last))
+    return last is not None and tensor.is_contiguous(memory_format=last)
