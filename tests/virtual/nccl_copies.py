@@ -95,6 +95,12 @@ def _gather(me: Rank, dtype: torch.dtype) -> Any:
     return outputs
 
 
+def _gather_single(me: Rank, dtype: torch.dtype) -> Any:
+    output = _empty(me, dtype, 2 * me.size, 3) if me.rank == me.size - 1 else None
+    dist.gather_single(_given(me, dtype, (2, 3)), output, group_dst=me.size - 1, group=me.group)
+    return output
+
+
 def _scatter(me: Rank, dtype: torch.dtype) -> Any:
     output = _empty(me, dtype, 2, 3)
     given = chunks(_given(me, dtype, (2 * me.size, 3)), me.size) if me.rank == 1 % me.size else None
@@ -218,7 +224,12 @@ FORMS: dict[str, tuple[Any, Any]] = {
         lambda rank, _, dtype: [numbers(dtype, 0, (1,)), numbers(dtype, 0, (2,))] if rank == 1 else None,
     ),
 }
-_NO_COMPLEX = {"gather"}
+if hasattr(dist, "gather_single"):  # torch 2.15
+    FORMS["gather_single"] = (
+        _gather_single,
+        lambda rank, size, dtype: joined(_rows(dtype, size)) if rank == size - 1 else None,
+    )
+_NO_COMPLEX = {"gather", "gather_single"}
 """[c10d] takes complex numbers apart elsewhere."""
 
 

@@ -164,7 +164,8 @@ def _accelerator(check: bool | None = None) -> torch.device:  # noqa: ARG001 - P
 
 @cuda_runtime("_accelerator_getDefaultGenerator")  # torch 2.15
 def _default_generator(index: int) -> torch.Generator:
-    session = start_driver()
+    torch.cuda._lazy_init()  # type: ignore[no-untyped-call] # with it go the seeds that were set before
+    session = the_session()
     return session.generators[session.check_ordinal(index)]
 
 
