@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dpdemo.virtual.blocks import SMALL_BYTES, Kind
 
 if TYPE_CHECKING:
-    from dpdemo.virtual.recorder import Recorder
-
     Allocation: TypeAlias = Any  # those of ledger.py, which imports this file
+    Recorder: TypeAlias = Any  # that of recorder.py, which needs ledger.py
     Ledger: TypeAlias = Any
 
 _TEMPORARY = Kind.TEMPORARY
