@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Unpack
 
 from dpdemo.config.fields import Config
-from dpdemo.config.load import Keys, resolve, showing_keys
+from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.results.split import SplitReport
 
@@ -47,7 +47,7 @@ def run(
         RunInterrupted: a KeyboardInterrupt that carries the report of the batches done so far.
 
     """
-    resolved = resolve(config, overrides)
+    resolved = expect_strategy(resolve(config, overrides), ("dp", "ddp"))
     if resolved.strategy == "ddp":
         from dpdemo.running.ddp.launch import run_ddp
 

@@ -9,6 +9,7 @@ It promises no bandwidth, no overlap and not NCCL's order of sums.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,8 @@ def _on_their_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
         label = label_of(tensors[0], the_session().key) if tensors else None
         if label is not None:
             gpu_of_group[group.group_name] = label.index
+        if the_session().finish_alone is not None:
+            return None  # it compares numbers with the other ranks
         return original(group, tensors, *args)
 
     return verify
@@ -118,9 +121,26 @@ def _with_a_bucket_each(original: Callable[..., Any]) -> Callable[..., Any]:
             group, is_sparse, _, finds_unused, is_view, names, _, *rest = others
             rest = [[] if isinstance(each, list) else each for each in rest]  # limits of the later buckets
             others = (group, is_sparse, 1, finds_unused, is_view, names, 1, *rest)
-        original(self, parameters, buckets, limits, *others)
+        with _making_buckets():
+            original(self, parameters, buckets, limits, *others)
 
     return init
+
+
+def _making_buckets() -> contextlib.AbstractContextManager[None]:
+    """Count the buckets that are made in a `with` block, if this rank is alone: no collective shows them."""
+    session = the_session()
+    return session.current.having("makes_buckets", session.finish_alone is not None)
+
+
+@wraps(_cpp.Reducer, "_rebuild_buckets", why="C++ makes tensors without saying where")
+def _counting_them(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def rebuild(self: Any) -> Any:
+        with _making_buckets():
+            return original(self)
+
+    return rebuild
 
 
 @wraps(_cpp.GradBucket, "buffer", "gradients", why="C++ made the bucket")

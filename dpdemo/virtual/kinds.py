@@ -40,8 +40,10 @@ _register_parameter: Any = nn.Module.register_parameter
 def mark(tensor: object, kind: Kind) -> bool:
     """Note what a tensor's storage is for; return whether it is on a GPU at all."""
     label = label_of(tensor, the_session().key) if isinstance(tensor, torch.Tensor) else None
+    shard = getattr(tensor, "_local_tensor", None)  # of a DTensor, which itself takes no bytes
+    is_marked = shard is not None and mark(shard, kind)
     if label is None:
-        return False
+        return is_marked
     label.mark(kind)
     return True
 

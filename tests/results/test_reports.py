@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 from html import unescape
 
 import pytest
-from memories import fitted
+from memories import compared, fitted
 from rich.console import Console
 from samples import called, drawn, interrupted, observed, returning_a_dict, simulated, write
 from test_executed import report as executed
@@ -60,6 +60,7 @@ REPORTS = [
     observed(simulated(gpus=2), batches=(), partial=True),
     explanation([4, 4, 2]),
     fitted(),
+    compared(),
     executed(use()),
     CHECK,
     predict_speedup(WORKLOAD, LINKS["pcie4"], 2),

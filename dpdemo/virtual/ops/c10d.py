@@ -64,7 +64,7 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         group = torch.distributed.ProcessGroup.unbox(args[group_at])
         reduction = None if reduction_at is None else int(args[reduction_at].op())
         call = Call(name, func, args, kwargs, group, reduction_at, root_at, reduction)
-        is_nccl = _is_by_nccl(session, call)
+        is_nccl = session.finish_alone is None and _is_by_nccl(session, call)
         if is_nccl:
             prepare(session, call)
         call = gathering_lists(call)
@@ -72,7 +72,10 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
             listener(call)
         if is_nccl and name not in BETWEEN_TWO:
             check_own_gpu(session, group, _index_of(session, call))
-        result = _by_gloo(call) if is_nccl else call.run()
+        if session.finish_alone is not None:
+            result = session.finish_alone(call)
+        else:
+            result = _by_gloo(call) if is_nccl else call.run()
         if name == GATHERED_AS_ONE:
             result = args[0], result
         if group.group_name in coalesced:

@@ -76,6 +76,8 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     device = kwargs.get("device")
     if device is None or device.type == "cpu" or (session.is_meta and device == META):
         index, is_cpps = place(session, func, args, kwargs)
+        if index is None and session.current.makes_buckets:
+            return _make_bucket(session, func, args, kwargs)
     else:
         index, is_cpps = gpu_index(device), False
         if index is not None:
@@ -85,6 +87,21 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     result = _execute(session, func, args, kwargs, index)
     if is_cpps:
         note_cpps(session, result)
+    return result
+
+
+def _make_bucket(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator of the reducer: its new buckets, which no operand places, are on the current GPU.
+
+    Its tables of indices are on the host; C++ names no device for them, and the parameters' for buckets.
+    """
+    if func is not torch.ops.aten.empty.memory_format or "device" not in kwargs:
+        return _execute(session, func, args, kwargs, None)
+    kwargs.pop("pin_memory", None)
+    result = _execute(session, func, args, kwargs, session.current.index)
+    label = label_of(result, session.key)
+    if label is not None:
+        label.mark(Kind.BUCKET)
     return result
 
 
