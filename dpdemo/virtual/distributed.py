@@ -19,6 +19,7 @@ from torch.distributed import constants, rpc
 
 from dpdemo.virtual.applying import always, replace, stands_in, wraps
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp
+from dpdemo.virtual.ops import c10d  # noqa: F401 - it registers
 from dpdemo.virtual.ops.collectives import gpu_of_group
 from dpdemo.virtual.process_groups import (
     HAS_SECOND,

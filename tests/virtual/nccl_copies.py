@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from nccl_cells import COPIED, Cell, Rank, _given, _raising, all_inputs, chunks, numbers
+from nccl_cells import COPIED, Cell, Rank, _given, _raising, all_inputs, chunks, numbers, reduced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -256,6 +257,12 @@ def layouts() -> Iterator[Cell]:
         last,
         lambda *_: numbers(torch.float32, 0, (1, 2, 3, 4)),
     )
+    yield Cell(
+        "synchronize instead of wait",
+        "[c10d] async work runs on NCCL's streams, and torch.cuda.synchronize waits for all streams",
+        _synchronised,
+        lambda _, size: reduced("AVG", all_inputs(torch.int32, size, (1000,))),
+    )
     for name, call in {
         "broadcast": lambda me, tensor: dist.broadcast(tensor, group_src=0, group=me.group),
         "all_reduce": lambda me, tensor: dist.all_reduce(tensor, group=me.group),
@@ -281,6 +288,16 @@ def layouts() -> Iterator[Cell]:
     )
     for name, sizes in {"a larger recv": (3, 2), "a smaller recv": (2, 3)}.items():
         yield _mismatch(name, *sizes)
+
+
+def _synchronised(me: Rank) -> Any:
+    if me.rank == 0:
+        time.sleep(0.05)
+    tensor = _given(me, torch.int32, (1000,))
+    work = dist.all_reduce(tensor, dist.ReduceOp.AVG, group=me.group, async_op=True)
+    torch.cuda.synchronize()
+    assert work.is_completed()
+    return tensor
 
 
 def _mismatch(name: str, received: int, sent: int) -> Cell:

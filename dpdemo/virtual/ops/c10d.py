@@ -17,7 +17,7 @@ from dpdemo.virtual.ops.mode import by_code_for
 from dpdemo.virtual.ops.nccl_limits import prepare
 from dpdemo.virtual.ops.over_gloo import GATHERED_AS_ONE, gathering_lists, run_over_gloo
 from dpdemo.virtual.ops.own_gpu import check_own_gpu
-from dpdemo.virtual.ops.pending import raise_failure
+from dpdemo.virtual.ops.pending import note_outstanding, raise_failure, work_of
 from dpdemo.virtual.ops.premultiplied import with_factor
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 BETWEEN_TWO = {"send": point_to_point.send, "recv_": point_to_point.receive}
-FUNCTIONAL = {"_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
-"""Namespaces of collectives that return their result, as DTensor and tensor parallel use them."""
 _functional: Any = torch.ops._c10d_functional
 _WAITS = {
     getattr(_functional, name).default
@@ -59,6 +57,7 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
     reduction_at = kinds.index("ReduceOp") if "ReduceOp" in kinds else None
     names = [spec.name for spec in func._schema.arguments]
     root_at = names.index("root_rank") if "root_rank" in names else None
+    async_at = names.index("async_op") if "async_op" in names else None
 
     def collective(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         group = torch.distributed.ProcessGroup.unbox(args[group_at])
@@ -76,6 +75,8 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
             result = session.finish_alone(call)
         else:
             result = _by_gloo(call) if is_nccl else call.run()
+        if is_nccl and async_at is not None and (len(args) <= async_at or args[async_at]):
+            note_outstanding(work_of(result))
         if name == GATHERED_AS_ONE:
             result = args[0], result
         if group.group_name in coalesced:

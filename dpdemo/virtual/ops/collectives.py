@@ -21,6 +21,8 @@ coalesced: dict[str, list[Any]] = {}
 gpu_of_group: dict[str, int] = {}
 """By name of the group, the GPU of its DistributedDataParallel's parameters."""
 
+FUNCTIONAL = {"_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
+"""Namespaces of collectives that return their result, as DTensor and tensor parallel use them."""
 BETWEEN_TWO = {"send", "recv_"}
 BY_NUMBER_OF_ELEMENTS = {"_allgather_base_", "_reduce_scatter_base_"}
 

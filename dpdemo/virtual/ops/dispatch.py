@@ -12,7 +12,8 @@ import torch
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import as_cpp, label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.ops import c10d, meta
+from dpdemo.virtual.ops import meta
+from dpdemo.virtual.ops.collectives import FUNCTIONAL
 from dpdemo.virtual.ops.delegated import delegated, one_by_one_where_mixed
 from dpdemo.virtual.ops.direct import DIRECT
 from dpdemo.virtual.ops.known import META
@@ -42,10 +43,10 @@ def choose(func: Any) -> Action:
     found: Action | None = delegated(func, run)
     if found is not None and not hasattr(func, "_schema"):
         return found  # a higher-order operator
-    if func.namespace == "c10d":
-        found = c10d.action(func, run)
-    elif func.namespace in c10d.FUNCTIONAL:
-        found = c10d.run_functional
+    if func.namespace == "c10d" or func.namespace in FUNCTIONAL:
+        from dpdemo.virtual.ops import c10d  # some builds lack torch.distributed
+
+        found = c10d.action(func, run) if func.namespace == "c10d" else c10d.run_functional
     if func in RULES:
         found = as_cpp(RULES[func])
         if func is _COPY:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.applying import wraps
+from dpdemo.virtual.applying import replace, wraps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,20 @@ _cpp: Any = torch._C._distributed_c10d
 _then: Any = torch._C.Future.then
 _wait: Any = _cpp.Work.wait
 _failures: list[BaseException] = []
+_outstanding: list[Any] = []
 _NO_TIMEOUT = "FutureWrappingWork::wait() with finite timeout"
+
+
+def note_outstanding(work: Any) -> None:
+    """Remember a collective that the program may not wait for, until it is over."""
+    _outstanding[:] = [each for each in _outstanding if not each.is_completed()]
+    _outstanding.append(work)
+
+
+def synchronise(*_: Any) -> None:
+    """Wait for this process's collectives, as `torch.cuda.synchronize` waits for NCCL's streams."""
+    while _outstanding:
+        _outstanding.pop().wait()
 
 
 def work_of(result: Any) -> Any:
@@ -78,6 +91,10 @@ def raise_failure(future: Any = None) -> None:
     if any(error is each for each in _failures):
         _failures.remove(error)
         raise error
+
+
+for _name in ("_cuda_synchronize", "_accelerator_synchronizeDevice"):
+    replace(torch._C, "gloo's collectives run beside the program", **{_name: synchronise})
 
 
 @wraps(_cpp.Work, "wait", why="PyTorch's work of a future hides its error")
