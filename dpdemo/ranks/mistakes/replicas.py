@@ -69,7 +69,7 @@ def _explain(team: Team, first: Parameters) -> Mistake:
     if late:
         names = ", ".join(late[0].names)
         return Mistake(
-            f"{_capital(differ)}: {names} needed no gradient when the model was wrapped, so nothing averages it",
+            f"{_capital(differ)}: {names} needed no gradient when the model was wrapped: nothing averages it",
             late[0].at,
             "wrap the model again once requires_grad_(True) is called: DistributedDataParallel averages the "
             "parameters that needed a gradient when it was made",
