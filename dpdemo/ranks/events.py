@@ -253,6 +253,8 @@ class Trained(Event):
     steps: int
     shapes: dict[str, int]
     """Forward calls by their shapes, `[4, 8] → [4, 1]`."""
+    is_averaged_by_hand: bool = False
+    """Whether the program reduced its parameters themselves."""
 
 
 @dataclass(frozen=True)

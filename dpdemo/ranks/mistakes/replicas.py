@@ -11,7 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpdemo.ranks.events import Clipped, Hyperparameters, Late, Read, Rows, Steps, Unsynced, WrapperGone
+from dpdemo.ranks.events import (
+    Clipped,
+    Hyperparameters,
+    Late,
+    Read,
+    Rows,
+    Steps,
+    Trained,
+    Unsynced,
+    WrapperGone,
+)
 from dpdemo.ranks.mistakes.evidence import differing_hyperparameters
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.ranks.observe import ADDED
@@ -31,6 +41,8 @@ _AFTER = "the last backward pass before a step has to go through the module, out
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Name replicas whose parameters differ from some step on, to the end."""
     for team in evidence.wrapped:
+        if any(event.is_averaged_by_hand for noted in team.noted for event in noted[Trained]):
+            continue
         first = team.first_difference()
         if first is None:
             yield from _sharded(team)
@@ -57,9 +69,10 @@ def _explain(team: Team, first: Parameters) -> Mistake:
     if late:
         names = ", ".join(late[0].names)
         return Mistake(
-            f"{_capital(differ)}: {names} needed no gradient when the model was wrapped, and is not averaged",
+            f"{_capital(differ)}: {names} needed no gradient when the model was wrapped: nothing averages it",
             late[0].at,
-            f"wrap the model again after requires_grad_(True): {names} {ADDED}",
+            "wrap the model again once requires_grad_(True) is called: DistributedDataParallel averages the "
+            "parameters that needed a gradient when it was made",
         )
     factors = _factors(team, steps)
     if factors:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpdemo.ranks.events import Skipped
+from dpdemo.ranks.events import Skipped, Trained
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.results.ranks import Mistake
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Name the first batch that some ranks skipped and others did not."""
     for team in evidence.wrapped:
+        passes = {event.backwards for noted in team.noted for event in noted[Trained]}
+        if not evidence.were_stopped and len(passes) < 2:
+            continue
         skipped = [{event.number: event for event in noted[Skipped]} for noted in team.noted]
         numbers = sorted({number for mine in skipped for number in mine})
         for number in numbers:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,6 +49,11 @@ def _is_named_by_chance(path: str) -> bool:
     )
 
 
+def _is_temporary(path: str) -> bool:
+    """Return whether a path is in the folder for temporary files, and not in the program's own."""
+    return path.startswith(tempfile.gettempdir() + os.sep) and not path.startswith(str(Path.cwd()) + os.sep)
+
+
 def _is_programs_own() -> bool:
     """Return whether the line under way is the program's, but for Python's own modules and PyTorch's."""
     frame: Any = sys._getframe(1)
@@ -74,7 +80,7 @@ class FileNotes:
     def makes(self, name: Any, *, is_folder: bool) -> None:
         """Note a path that the program's own line makes, not a library or a module for temporary files."""
         path = _path(name)
-        if path is None or path in self.made or not self._is_ours():
+        if path is None or path in self.made or _is_temporary(path) or not self._is_ours():
             return
         self.made.add(path)
         at = users_line()

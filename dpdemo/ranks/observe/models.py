@@ -128,6 +128,8 @@ class Wrapped(Model):
         self.wrapper = wrapper
         self.groups = {group.group_name for group in of}
         self.managed = frozenset(id(each) for each in module.parameters() if each.requires_grad)
+        self.is_averaged_by_hand = False
+        """Whether the program averages its parameters themselves, as local SGD does."""
         self.is_replicated = wrapper == "DistributedDataParallel"
         inner = module.module if self.is_replicated else module
         ignored = getattr(module, "parameters_to_ignore", ())
@@ -248,7 +250,7 @@ class Reductions:
         """By number of elements, the parameters that optimizers have."""
         self.gradients: set[int] = set()
         self.parameters: set[int] = set()
-        self.num_elements = self.exchanged = 0
+        self.num_elements = self.exchanged = self.largest = 0
         self.sends_rows = False
         self.ranks: list[int] = []
 
@@ -270,8 +272,16 @@ class Reductions:
                     self.parameters.add(id(parameter))
         number = sum(each.numel() for each in tensors)
         self.num_elements += number
+        self.largest = max(self.largest, number)
         if number > 1:
             self.ranks = dist.get_process_group_ranks(group)
+
+    def took(self, parameters: dict[int, weakref.ref[Any]]) -> bool:
+        """Return whether a reduction took some of these parameters, or as many numbers as they are."""
+        if not self.largest or not self.parameters.isdisjoint(parameters):
+            return bool(self.parameters)
+        found = (ref() for ref in parameters.values())
+        return bool(self.largest >= sum(each.numel() for each in found if each is not None))
 
 
 def ranks_of(groups: list[Any]) -> list[int]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dpdemo.ranks.observe.training import TrainingNotes
 
 _IN_ONE_EVENT, _MAX_NOTED = 64, 256
-_PERIODS = "total_steps", "total_iters", "T_max"
 _NOT_COMPARED = {"params", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "maximize"}
 
 
@@ -95,8 +94,8 @@ class Schedule:
         self.at, self.name = at, type(scheduler).__name__
         self.ledger: OptimizerLedger | None = None
         self.calls = 0
-        periods = (getattr(scheduler, name, None) for name in _PERIODS)
-        self.period = next((each for each in periods if isinstance(each, int)), 0)
+        period = getattr(scheduler, "T_max", 0)  # the rate rises again after it
+        self.period = period if isinstance(period, int) else 0
 
     def event(self, ledger: OptimizerLedger) -> Scheduled:
         """Return the sums of its calls."""

@@ -244,7 +244,8 @@ class TrainingNotes:
 
     def _note_not_finite(self, optimizer: Any) -> None:
         """Note the first step with a gradient that is not finite; one that a scaler skips is none."""
-        if self.not_finite is None or self.is_not_finite_noted:
+        is_scaled = getattr(optimizer, "found_inf", None) is not None  # it skips such a step itself
+        if self.not_finite is None or self.is_not_finite_noted or is_scaled:
             return
         grads = (each.grad for each in parameters_of(optimizer))
         if not all(is_finite(each) for each in grads if each is not None):
@@ -275,6 +276,8 @@ class TrainingNotes:
             scale = model.probe.factor()
         elif model.has_new_pass():
             self._note_unsynced(model, at)
+        if isinstance(model, Wrapped):
+            model.is_averaged_by_hand |= self.reduced.took(model.parameters)
         names = tuple(model.late()[:_MAX_NAMES]) if not model.is_late_noted else ()
         if names:
             model.is_late_noted = True
@@ -319,7 +322,16 @@ class TrainingNotes:
         elif isinstance(model, Wrapped):
             if model.passes and not model.steps:
                 self.notes.write(Unstepped(model.name, model.wrapper))
-            self.notes.write(Trained(model.name, model.forwards, model.passes, model.steps, model.shapes))
+            self.notes.write(
+                Trained(
+                    model.name,
+                    model.forwards,
+                    model.passes,
+                    model.steps,
+                    model.shapes,
+                    model.is_averaged_by_hand,
+                )
+            )
 
     def unused(self) -> list[str]:
         """Name the parameters of all modules that have no gradient."""

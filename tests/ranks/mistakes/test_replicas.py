@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rankevents import AT, MADE, MODEL, mistakes, parameters
 
-from dpdemo.ranks.events import Late, ModelMade, Rows, Steps, Unsynced
+from dpdemo.ranks.events import Late, ModelMade, Rows, Steps, Trained, Unsynced
 
 
 def run(*first_and_second, **values):
@@ -25,6 +25,11 @@ def test_replicas_that_differ_at_once_are_named():
 
 def test_replicas_that_become_equal_again_are_right():
     assert run((1, 2, 3), (1, 4, 3)) == ()
+
+
+def test_parameters_that_the_program_averages_itself_are_right():
+    averaged = Trained(MODEL, 2, 2, 2, {}, is_averaged_by_hand=True)
+    assert run((1, 2, 3), (1, 2, 4), more=[averaged]) == ()
 
 
 def test_equal_replicas_are_right():
