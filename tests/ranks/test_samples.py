@@ -68,8 +68,15 @@ def test_rows_that_were_not_trained_on_are_counted_apart():
     assert (drawn.num_left_out, trained.num_left_out, trained.left_out) == (0, 1, (1,))
 
 
-def test_an_epoch_that_was_left_early_is_not_summed_up():
-    assert list(coverage([[epoch(0, is_complete=False)], [epoch(1)]])) == []
+def test_nothing_is_left_out_of_an_epoch_that_was_left_early():
+    found = line(epoch(0, is_complete=False, length=9), epoch(1, length=9))
+    assert found == "2 drawn from 2 distinct samples: each once, left before its end"
+
+
+def test_the_first_whole_epoch_is_counted_before_one_that_was_left():
+    ranks = [[epoch(rank, is_complete=False), epoch(rank, number=2, length=2)] for rank in (0, 1)]
+    (found,) = coverage(ranks)
+    assert found.of == "Epoch 2"
 
 
 @pytest.mark.parametrize(
