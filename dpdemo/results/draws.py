@@ -61,17 +61,14 @@ class DrawsReport(Report):
             for rank, batches in enumerate(self.ranks)
         )
         head = ("rank", "steps", "samples", "batches")
-        heading = (
-            f"Predicted: {counted(self.data_size, 'sample')} over {counted(len(self.ranks), 'rank')}, "
-            f"batch size {self.batch_size}, by the rule of {self.loader}"
-        )
+        heading = f"Predicted: {self.loader} over {counted(len(self.ranks), 'rank')}"
         yield from Part(heading, ("right", "right", "right", "fold"), head, rows, self._below()).blocks()
 
     def _below(self) -> tuple[str, ...]:
         steps = sorted({len(batches) for batches in self.ranks})
         counts = " or ".join(map(str, steps))
         return (
-            f"Steps: {counts} on each rank" if len(steps) == 1 else f"Steps: {counts}, by rank",
+            f"Batch size {self.batch_size}, steps: {counts} on each rank",
             f"{self._times.total()} drawn from {counted(self.data_size, 'sample')}: {self._histogram()}",
             f"Source: {self.source}",
         )

@@ -67,6 +67,8 @@ class Coverage:
     """The first of those, if they are few."""
     are_own: bool = False
     """Whether each rank indexes a set of its own, so that samples are compared by content."""
+    is_complete: bool = True
+    """Whether all ranks came to the end of the epoch: else nothing is known of what they did not draw."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ def _number(name: int | str) -> int | None:
 def coverage_line(epoch: Coverage) -> str:
     """Write how often samples were drawn: `Epoch 1, all ranks: 20 drawn from 19 samples: 1 twice, …`."""
     source = f"{epoch.num_distinct} distinct {epoch.noun}{'' if epoch.num_distinct == 1 else 's'}"
-    if epoch.length is not None:
+    if epoch.length is not None and epoch.is_complete:
         source = counted(epoch.length, epoch.noun)
     return f"{epoch.of}, all ranks: {epoch.drawn} drawn from {source}: {times_text(epoch)}"
 
@@ -202,10 +204,12 @@ def times_text(epoch: Coverage) -> str:
     parts = []
     for times, count in sorted(epoch.times.items(), reverse=True):
         word = often(times)
-        if len(epoch.times) == 1 and not epoch.num_left_out:
+        if len(epoch.times) == 1 and (not epoch.num_left_out or not epoch.is_complete):
             parts.append(f"each {word}")
         else:
             parts.append(f"{count} {word}{_named(epoch.repeated if times > 1 else (), count)}")
+    if not epoch.is_complete:
+        return ", ".join([*parts, "left before its end"])
     never = f"{epoch.num_left_out} never{_named(epoch.left_out, epoch.num_left_out)}"
     end = "none left out" if epoch.length is not None else "length unknown"
     return ", ".join([*parts, never if epoch.num_left_out else end])

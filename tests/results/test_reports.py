@@ -19,6 +19,7 @@ from dpdemo.errors import UsageError
 from dpdemo.files import endings
 from dpdemo.results.check import CheckReport
 from dpdemo.results.diagnosis import Answer, Diagnosis
+from dpdemo.results.draws import DrawsReport
 from dpdemo.results.findings import Finding, Place, RulePage
 from dpdemo.results.ranks import (
     Collective,
@@ -66,6 +67,7 @@ REPORTS = [
     predict_speedup(WORKLOAD, LINKS["pcie4"], 2),
     Diagnosis("m.py", 2, 8, (), (Answer("Is it right?", "bad", "DP301", "dpdemo check"),)),
     ranks(),
+    DrawsReport("torch", "torch 2.13.0", 4, 2, (((0, 2),), ((1, 3),))),
 ]
 
 
