@@ -54,6 +54,8 @@ Check = Annotated[bool, o.option("--check", o.CHECKS, _CHECK)]
 _STEPS = "First steps that --ranks --check compares. (default: 3)"
 Steps = Annotated[int | None, o.option("--steps K", o.CHECKS, _STEPS, min=1, max=100)]
 DEFAULT_STEPS = 3
+_TRACE = "Follow one sample through all ranks: its index, or what the report calls its content."
+TraceSample = Annotated[o.Text, o.option("--trace-sample N", o.DATA, _TRACE)]
 SaveReport = Annotated[list[Path] | None, o.saved(o.OUTPUT, endings(("json",)), o.SAVE, "--save --report")]
 _QUIET = "No hints, and no report but why ranks were stopped and what --fail-on names."
 Quiet = Annotated[bool, o.option("--quiet -q", o.OUTPUT, _QUIET)]
@@ -75,6 +77,7 @@ def command(
     steps: Steps = None,
     select: o.Select = "",
     ignore: o.Ignore = "",
+    trace_sample: TraceSample = None,
     fail_on: FailOn = "never",
     save: SaveReport = None,
     quiet: Quiet = False,
@@ -105,10 +108,11 @@ def command(
     finish = finisher(quiet=quiet, paths=paths, fail_on=fail_on)
     if ranks is not None:
         exclusive(ctx, "ranks", "select", "ignore")  # rules are for DataParallel's calls
-        from dpdemo.executing.ranks import run_ranks
+        from dpdemo.executing.ranks import Extras, run_ranks
 
-        compared = (steps or DEFAULT_STEPS) if check else None
-        raise SystemExit(run_ranks(found, hardware, ranks, finish, compared))
+        extras = Extras((steps or DEFAULT_STEPS) if check else None, trace_sample)
+        raise SystemExit(run_ranks(found, hardware, ranks, finish, extras))
+    without_effect(ctx, ("trace_sample",), "`--ranks` beside it", "none", "samples are followed on ranks")
     if gpus is None and not quiet:
         _hint(words)
     rules = (codes_of(select), codes_of(ignore)) if check else None

@@ -8,7 +8,7 @@ Observers (`observe/`) write them into the rank's file, `log.py` reads them; `de
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar, Self
 
 VERSION = 1
@@ -29,7 +29,7 @@ class Event:
 
     def to_line(self) -> bytes:
         """Return the event as a line of JSON."""
-        return json.dumps({"e": type(self).__name__, **vars(self)}).encode() + b"\n"
+        return json.dumps({"e": type(self).__name__, **vars(self)}, default=astuple).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes | str) -> Self:
@@ -239,6 +239,8 @@ class ByHand(Event):
     """Whether they are the unsharded parameters that fully_shard has during a forward."""
     shapes: tuple[str, ...] = ()
     """Of the parameters."""
+    sends_rows: bool = False
+    """Whether the rank sent rows by all_to_all, as to experts, which may be each rank's own."""
 
 
 @dataclass(frozen=True)
@@ -390,6 +392,18 @@ class Late(Event):
 
 
 @dataclass(frozen=True)
+class Skipped(Event):
+    """A batch got no backward pass before the next one was trained on (`observe/training.py`)."""
+
+    model: str
+    number: int
+    """The calls of the model in training before, from 1."""
+    at: str
+    had_forward: bool
+    """Whether the model was called with it."""
+
+
+@dataclass(frozen=True)
 class WrapperGone(Event):
     """A backward pass came to the output of a wrapper that is gone (`observe/training.py`)."""
 
@@ -523,14 +537,16 @@ class Checkpoint(Event):
 
 @dataclass(frozen=True)
 class OutOfGraph(Event):
-    """A collective changed a tensor that a backward pass then went through (`observe/graph.py`)."""
+    """A collective took a tensor inside the graph of a backward pass (`observe/graph.py`)."""
 
     op: str
     at: str
     reduce: str = ""
     backward_at: str = ""
     is_lost: bool = False
-    """Whether no gradient came to what the collective sent away."""
+    """Whether no gradient came to the parameters before what the collective sent away."""
+    has_own: bool = False
+    """Whether the program put the rank's own tensor, with its history, among those that it gathered."""
 
 
 @dataclass(frozen=True)

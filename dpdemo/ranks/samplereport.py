@@ -132,6 +132,7 @@ def _coverage(epoch: Together, drawn: Sequence[Sequence[Name]], of: str = "") ->
         "sample" if epoch.by_index or epoch.are_own else "row",
         tuple(sorted(plain, key=_order)) if len(repeated) <= _MOST_NAMED else (),
         tuple(left_out),
+        epoch.are_own,
     )
 
 

@@ -184,7 +184,7 @@ class Check:
     def _replay(self, settings: Settings) -> Outcome:
         limit = time.monotonic() + max(_LEAST_S, _TIMES * self.took)
 
-        def look() -> None:
+        def look(_: object) -> None:
             if time.monotonic() > limit:
                 raise _TooSlowError
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dpdemo.ranks.observe.rows import Fingerprints
 
-MAX_ROWS, MAX_LISTS, _MAX_LABELS = 100_000, 16, 4096
+MAX_ROWS, MAX_LISTS, _MAX_LABELS = 100_000, 16, 1024
 _MAX_SIZES, _MOST_WAITING = 8, 16
 
 
@@ -223,7 +223,7 @@ class Pass:
             sizes=tuple(self.sizes) if is_short else (),
             trained=self.num_used,
             used=tuple(self.used) if is_short and is_part and self.are_used_known else None,
-            labels=self.labels if self.has_rows and not self.is_indexed else {},
+            labels=self.labels if self.has_rows else {},
             contents=self.contents,
             samplers=self.samplers,
             splitter=self.splitter,
