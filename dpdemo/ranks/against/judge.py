@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against import factors, unsynced, weights
@@ -72,6 +73,8 @@ def reason_not_comparable(steps: Sequence[Step]) -> str:
             continue
         if not step.parameters:
             return "no parameter of the optimizer got a gradient"
+        if not math.isfinite(step.difference()):
+            return f"gradients of step {step.number} are not finite"
         if step.one_sided():
             return f"{named(step.one_sided())} got a gradient on one side only"
     return ""

@@ -34,7 +34,7 @@ WRONG = {
     "ddp.py sum": "the loss is a sum over a rank's rows",
     "ddp.py times+ranks": "ddp.py:38 multiplies it by the number of ranks",
     "ddp.py module": "never averaged over the ranks",
-    "ddp.py last+batch": "over different numbers of elements (3 and 2)",
+    "ddp.py last+batch": "over different numbers of elements (6 and 4)",
     "by_hand.py summed": "gradients are summed over 2 ranks and not divided",
     "by_hand.py some": "a gradient of its own for 0.bias, 2.bias",
     "by_hand.py clipped+before": "clipped before they are averaged",
@@ -52,7 +52,7 @@ WRONG = {
     "contrastive.py covariance": "a statistic of a rank's rows",
     "trained.py classes": "multiplies it by the number of ranks",
 }
-NOT_CHECKED = {"fsdp.py fsdp2 early+optimizer": "no step of an optimizer"}
+NOT_CHECKED = {"fsdp.py fsdp2 early+optimizer": "no parameter of the optimizer got a gradient"}
 _NEEDS = {"accelerated.py": "accelerate", "trained.py": "transformers", "lightened.py": "lightning"}
 
 

@@ -212,5 +212,10 @@ def test_a_skipped_step_is_left_out():
     assert judged([first, ranks_and_one([4, 4], step=2)]).steps == (2,)
 
 
+def test_gradients_that_are_not_finite_are_not_compared():
+    step = ranks_and_one([4, 4], factor=float("nan"))
+    assert judged([step]).reason == "gradients of step 1 are not finite"
+
+
 def test_a_mistake_has_the_line_of_the_backward_pass():
     assert judged([ranks_and_one([3, 1])]).mistakes[0].at == AT
