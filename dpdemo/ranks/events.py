@@ -8,7 +8,7 @@ Observers (`observe/`) write them into the rank's file, `log.py` reads them; `de
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar, Self
 
 VERSION = 1
@@ -191,13 +191,20 @@ class Parameters(Event):
 
 @dataclass(frozen=True)
 class Unsynced(Event):
-    """An optimizer made a step after no gradient was averaged, the first time (`observe/training.py`)."""
+    """The first step after a backward pass that was not averaged (`observe/training.py`)."""
 
     model: str
     at: str
     bypass: str = ""
     """The line that took `.module` of the wrapper, if one did."""
     unused: tuple[str, ...] = ()
+    step: int = 1
+    backward_at: str = ""
+    """The line of the last backward pass before it."""
+    no_sync: str = ""
+    """The line that told the wrapper not to average."""
+    was_averaged: bool = False
+    """Whether another backward pass since the step before was averaged."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +233,14 @@ class ByHand(Event):
     """Steps whose gradients were all reduced; then those of which some, and none were."""
     some: int = 0
     none: int = 0
+    is_beside: bool = False
+    """Whether the optimizer also has parameters of a wrapped model."""
+    was_whole: bool = False
+    """Whether they are the unsharded parameters that fully_shard has during a forward."""
+    shapes: tuple[str, ...] = ()
+    """Of the parameters."""
+    sends_rows: bool = False
+    """Whether the rank sent rows by all_to_all, as to experts, which may be each rank's own."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +270,7 @@ class Epoch(Event):
     """Checksum that tells shards of a data set apart."""
     length: int | None = None
     """Samples of the data set."""
-    drawn: tuple[int, ...] | None = None
+    drawn: tuple[int | str, ...] | None = None
     """The indices, if they are few enough."""
     sampler: str = ""
     set_epoch: int | None = None
@@ -264,6 +279,49 @@ class Epoch(Event):
     is_indexed: bool = True
     is_complete: bool = True
     was_trained: bool = True
+    rows: tuple[int, ...] | None = None
+    """Fingerprints of the samples' content (`observe/rows.py`), if they are few enough."""
+    sizes: tuple[int, ...] = ()
+    """The samples of each batch."""
+    trained: int = 0
+    """Samples that went into a training step."""
+    used: tuple[int, ...] | None = None
+    """Their places among those that were drawn, if they are known."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """By fingerprint, what short rows hold, such as `5`."""
+    contents: int = 0
+    """Checksum of the data set without its numbers and words, which may be a rank's own."""
+    samplers: tuple[str, ...] = ()
+    """Classes from the one that makes batches to the one that makes the order."""
+    splitter: str = ""
+    """The class of the sampler that takes this rank's part of the order."""
+    seed: int | None = None
+    repeats: str = ""
+    """The class of a sampler that draws samples several times on purpose."""
+    split: str = ""
+    """The function that gave this rank a part of a stream."""
+    num_workers: int = 0
+    is_persistent: bool = False
+    is_joined: bool = False
+    """Whether the program expects unequal numbers of batches: `Join`."""
+    is_inner: bool = False
+    """Whether another loader reads this one, and gives the loop other batches."""
+
+
+@dataclass(frozen=True)
+class Fed(Event):
+    """Rows that entered a wrapped module in training, and came from no loader (`observe/loaders.py`)."""
+
+    model: str
+    at: str
+    count: int
+    sum: int
+    """Checksum of the fingerprints, in order."""
+    rows: tuple[int, ...] | None = None
+    """The fingerprints, if they are few enough."""
+    sizes: tuple[int, ...] = ()
+    """The rows of each call."""
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -302,3 +360,321 @@ class Ended(Event):
     unused: tuple[str, ...] = ()
     """Parameters without a gradient."""
     backward: int = 0
+
+
+# A ledger of what must agree between ranks: `steps.py`, `optimizers.py` and the observers beside them.
+
+
+@dataclass(frozen=True)
+class Steps(Event):
+    """Some optimizer steps of a model, one after another (`observe/steps.py`)."""
+
+    model: str
+    first: int
+    """The number of the first of them, from 1."""
+    at: str
+    sums: tuple[int, ...]
+    """After each step, a checksum of the parameters that must be equal on all ranks."""
+    scales: tuple[float, ...] = ()
+    """The factor of the gradients between the last backward pass and each step; 0 if unknown."""
+    each: dict[str, int] | None = None
+    """A checksum for each parameter, after the last step of the run."""
+
+
+@dataclass(frozen=True)
+class Late(Event):
+    """A step trained parameters that were frozen when the model was wrapped (`observe/training.py`)."""
+
+    model: str
+    step: int
+    names: tuple[str, ...]
+    at: str
+
+
+@dataclass(frozen=True)
+class Skipped(Event):
+    """A batch got no backward pass before the next one was trained on (`observe/training.py`)."""
+
+    model: str
+    number: int
+    """The calls of the model in training before, from 1."""
+    at: str
+    had_forward: bool
+    """Whether the model was called with it."""
+
+
+@dataclass(frozen=True)
+class WrapperGone(Event):
+    """A backward pass came to the output of a wrapper that is gone (`observe/training.py`)."""
+
+    model: str
+    at: str
+
+
+@dataclass(frozen=True)
+class Hyperparameters(Event):
+    """The hyperparameters of an optimizer, whenever they changed (`observe/optimizers.py`)."""
+
+    optimizer: str
+    ranks: tuple[int, ...]
+    """The ranks that train its parameters together."""
+    at: str
+    steps: tuple[int, ...]
+    """The steps that were the first to have these values, from 1."""
+    values: tuple[dict[str, float], ...]
+    """Those that changed, such as `lr`, or `lr of group 1`."""
+
+
+@dataclass(frozen=True)
+class Scheduled(Event):
+    """Sums over the calls of a learning rate scheduler, at the end (`observe/optimizers.py`)."""
+
+    at: str
+    """The line that called it."""
+    name: str
+    optimizer: str
+    steps: int
+    """The optimizer's steps."""
+    calls: int
+    """Steps of the scheduler."""
+    period: int = 0
+    """The number of calls after which its schedule is over, if it has one."""
+    still: int = 0
+    """Optimizer steps at the end of the run with the last learning rate, if that is the lowest of all."""
+    last: float = 0.0
+
+
+@dataclass(frozen=True)
+class Metric(Event):
+    """ReduceLROnPlateau got the number by which it decides (`observe/optimizers.py`)."""
+
+    at: str
+    number: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Clipped(Event):
+    """`clip_grad_norm_` was called with shards of FullyShardedDataParallel (`observe/optimizers.py`)."""
+
+    at: str
+    number: int
+    norm: float
+
+
+@dataclass(frozen=True)
+class NotFinite(Event):
+    """A step was made with a gradient that is not finite, the first time (`observe/training.py`)."""
+
+    what: str
+    """`loss`, or `gradient` of a finite loss."""
+    step: int
+    at: str
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Read(Event):
+    """The program read a number of a tensor (`observe/reads.py`)."""
+
+    at: str
+    number: int
+    """The reads of that line, from 1."""
+    value: float
+    collectives: int
+    """The collectives that the rank has made before."""
+    how: str
+    """The type of the number: `float`, `int` or `bool`."""
+    is_training: bool
+    """Whether gradients are recorded."""
+    is_partial: bool = False
+    """Whether it was a DTensor that is yet to be reduced: the number is that of the rank's part."""
+
+
+@dataclass(frozen=True)
+class StateLoaded(Event):
+    """`load_state_dict` took a state (`observe/loads.py`)."""
+
+    at: str
+    number: int
+    taken: int
+    """Keys of the state that the module has."""
+    given: int
+    wanted: int
+    prefix: str = ""
+    """Words in the keys that the module lacks, or the state, and without which more keys would fit."""
+    keys: tuple[str, ...] = ()
+    """Some keys that were left out, of the state and then of the module."""
+
+
+@dataclass(frozen=True)
+class OnOtherGpu(Event):
+    """A line put tensors on a GPU that is not the rank's current one (`observe/loads.py`)."""
+
+    at: str
+    gpu: int
+    bytes: int
+    what: str
+
+
+@dataclass(frozen=True)
+class HomeGpu(Event):
+    """The GPU that was current when the rank ended, or that its models are on (`observe/loads.py`)."""
+
+    gpu: int
+
+
+@dataclass(frozen=True)
+class Checkpoint(Event):
+    """A `torch.distributed.checkpoint.save` (`observe/checkpoints.py`)."""
+
+    at: str
+    number: int
+    path: str
+    sums: dict[str, int]
+    """By key, a checksum of each value that is not sharded."""
+
+
+@dataclass(frozen=True)
+class OutOfGraph(Event):
+    """A collective took a tensor inside the graph of a backward pass (`observe/graph.py`)."""
+
+    op: str
+    at: str
+    reduce: str = ""
+    backward_at: str = ""
+    is_lost: bool = False
+    """Whether no gradient came to the parameters before what the collective sent away."""
+    has_own: bool = False
+    """Whether the program put the rank's own tensor, with its history, among those that it gathered."""
+
+
+@dataclass(frozen=True)
+class Trap(Event):
+    """A call that is known to give wrong numbers on several ranks (`observe/traps.py`)."""
+
+    kind: str
+    at: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Replicated(Event):
+    """`DTensor.from_local` took a tensor as the same on all ranks (`observe/dtensors.py`)."""
+
+    at: str
+    number: int
+    ranks: tuple[int, ...]
+    sum: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PathMade(Event):
+    """The program made a folder or a file (`observe/files.py`)."""
+
+    at: str
+    number: int
+    path: str
+    is_folder: bool = False
+    is_named_by_chance: bool = False
+    """Whether its name has the time of the day, or the number of the process."""
+
+
+@dataclass(frozen=True)
+class Drawn(Event):
+    """A line of the program drew random numbers (`observe/draws.py`)."""
+
+    at: str
+    number: int
+    sum: int
+    step: int
+    """The optimizer steps made before."""
+    name: str
+    shape: tuple[int, ...]
+
+
+# --- noted by `exec --ranks --check` alone (`against/`): what one process is given, and what is compared ---
+
+
+HOOK = "a communication hook changes the gradients of DistributedDataParallel"
+"""The text of a remark."""
+
+
+@dataclass(frozen=True)
+class NotedBatch(Event):
+    """The k-th batch of a pass over a DataLoader; its samples are in the rank's store (`against/rows.py`)."""
+
+    at: str
+    number: int
+    """The passes begun at that line, from 1."""
+    k: int
+    is_collated: bool
+    """Whether `collate_fn` can make it again of the samples; if not, the batch itself is stored."""
+    sum: int
+    """Checksum of the batch."""
+    stored: int
+
+
+@dataclass(frozen=True)
+class NotedPass(Event):
+    """A pass over a DataLoader gave rows to a backward pass, the first time (`against/passes.py`)."""
+
+    at: str
+    number: int
+    made: str
+    """The line that made the loader, and its number there."""
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class NotedDraw(Event):
+    """Numbers that were drawn, or copied to a GPU, outside a DataLoader (`against/draws.py`)."""
+
+    name: str
+    at: str
+    k: int
+    stored: int
+    passes: int = 0
+    """The backward passes before it."""
+
+
+@dataclass(frozen=True)
+class NotedStep(Event):
+    """An optimizer is about to make a step; its gradients are in the rank's store (`against/steps.py`)."""
+
+    optimizer: int
+    """By the order in which optimizers were made."""
+    step: int
+    at: str
+    stored: int
+    names: tuple[str, ...] = ()
+    pieces: tuple[int, ...] = ()
+    """Of each parameter, which shard the rank has; -1 is the whole."""
+    sums: tuple[int, ...] = ()
+    """Checksums of the parameters before the step."""
+    norms: tuple[int, ...] = ()
+    """Rows of each call of a BatchNorm that is not synced."""
+    rows: tuple[int, ...] = ()
+    """Rows of each training call of an outermost module."""
+    is_skipped: bool = False
+    """Whether a gradient scaler left the step out."""
+    dtype: str = "float32"
+    """The lowest precision that was met."""
+
+
+@dataclass(frozen=True)
+class Touched(Event):
+    """A file or folder was opened for writing or made, the first time (`against/files.py`)."""
+
+    path: str
+    existed: bool
+
+
+@dataclass(frozen=True)
+class Remark(Event):
+    """Something that the reader of a comparison must know (`against/`)."""
+
+    text: str
+    is_fatal: bool = False
+    """Whether nothing can be compared."""

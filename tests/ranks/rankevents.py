@@ -23,11 +23,13 @@ def texts(*events_of_ranks):
     return [each.text for each in mistakes(*events_of_ranks)]
 
 
-def epoch(*drawn, number=1, length=None, **values):
-    """Return an epoch of these indices."""
-    checksum = hash(drawn)
-    values = {"sampler": "SequentialSampler", "length": length or len(set(drawn)), **values}
-    return Epoch(DATA_AT, number, len(drawn), checksum, drawn=drawn, **values)
+def epoch(*drawn, number=1, **values):
+    """Return an epoch of training with these indices, or with the rows in `values`."""
+    count = len(drawn)
+    values = {"sampler": "SequentialSampler", "length": len(set(drawn)), "count": count, **values}
+    names = drawn if values.get("is_indexed", True) else values.get("rows")
+    values = {"sum": hash(names), "trained": values["count"] * values.get("was_trained", True), **values}
+    return Epoch(DATA_AT, number, drawn=drawn if values.get("is_indexed", True) else None, **values)
 
 
 def rows(*sums, number=16, drawn=()):
@@ -45,6 +47,8 @@ def parameters(*sums):
     return [Parameters(MODEL, each, steps, AT) for steps, each in enumerate(sums)]
 
 
+TRAINED = [MADE, *rows(1)]
+"""The events of a rank that trains the model together with others."""
 _NUMBERS = st.integers(-1, 4)
 _TEXTS = st.sampled_from(["", "a", MODEL, AT, "groups of 0,1", "0 of 0,1"])
 

@@ -30,10 +30,17 @@ def detectors() -> tuple[Detector, ...]:
     return tuple(sorted(DETECTORS, key=lambda each: each.name))
 
 
-def find_mistakes(events: Mapping[int, Sequence[Event]]) -> tuple[Mistake, ...]:
+def find_mistakes(
+    events: Mapping[int, Sequence[Event]], *, were_stopped: bool = False
+) -> tuple[Mistake, ...]:
     """Compare the events of each rank; a detector that fails costs its own line of the report."""
     if len(events) < 2:
         return ()
-    evidence = Evidence(events)
-    found = [each for detector in detectors() for each in detector.judge(evidence)]
+    evidence = Evidence(events, were_stopped=were_stopped)
+    found = [
+        each
+        for detector in detectors()
+        if detector.when_stopped or not were_stopped
+        for each in detector.judge(evidence)
+    ]
     return tuple(dict.fromkeys(sorted(found, key=lambda each: each.kind == "note")))

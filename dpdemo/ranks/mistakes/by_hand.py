@@ -18,6 +18,7 @@ from dpdemo.results.ranks import Mistake
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dpdemo.ranks.events import Parameters
     from dpdemo.ranks.mistakes.evidence import Evidence, Team
 
 
@@ -27,11 +28,18 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
     for team in evidence.by_hand:
         sums = [event for noted in team.noted for event in noted[ByHand]]
         first = team.first_difference()
-        if first is None or len(sums) < len(team.noted) or any(event.is_local for event in sums):
+        if (
+            first is None
+            or len(sums) < len(team.noted)
+            or any(event.is_local or event.sends_rows for event in sums)
+        ):
             continue
         since = f"after step {first.steps}" if first.steps else "from the start"
         differ = f"The parameters differ between ranks {since}"
-        if all(event.all for event in sums) and not first.steps:
+        if all(event.is_beside for event in sums):
+            if first.steps and not any(event.all + event.some for event in sums):
+                yield _beside(differ, first, sums[0])
+        elif all(event.all for event in sums) and not first.steps:
             yield Mistake(
                 f"{differ}, although gradients are averaged",
                 first.at,
@@ -45,6 +53,17 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
                 first.at,
                 "wrap the model in DistributedDataParallel",
             )
+
+
+def _beside(differ: str, first: Parameters, event: ByHand) -> Mistake:
+    """Name parameters that an optimizer has beside those of a wrapped model."""
+    shapes = ", ".join(shape.partition(" (")[0] for shape in event.shapes)
+    return Mistake(
+        f"{differ}: the optimizer also has parameters of shape {shapes} that are under no wrapper, "
+        "and whose gradients are not averaged",
+        first.at,
+        "put the module that has them, such as a loss with weights, inside DistributedDataParallel, too",
+    )
 
 
 def _has_sampler(team: Team) -> bool:

@@ -27,8 +27,17 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
     for noted in evidence.ranks.values():
         for event in noted[ByHand]:
             if event.is_idle and noted[Unstepped]:
+                wrapper = noted[Unstepped][0].wrapper
+                if event.was_whole:
+                    yield Mistake(
+                        f"No step changes the model under {wrapper}: the optimizer was made while the "
+                        "parameters were unsharded, after a forward pass, and has them instead of shards",
+                        event.at,
+                        "make the optimizer before the first forward, or call model.reshard() before that",
+                    )
+                    continue
                 yield Mistake(
-                    f"No step changes the model under {noted[Unstepped][0].wrapper}: "
+                    f"No step changes the model under {wrapper}: "
                     "the optimizer has other parameters, which never get a gradient",
                     event.at,
                     "make the optimizer after the model is wrapped, from the wrapped model's parameters",

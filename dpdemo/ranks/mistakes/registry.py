@@ -25,6 +25,8 @@ class Detector:
     name: str
     page: str
     find: Find
+    when_stopped: bool = False
+    """Whether it also judges ranks that were stopped before their end."""
 
     def judge(self, evidence: Evidence) -> list[Mistake]:
         """Return what was found; if the detector fails, a note with its name."""
@@ -44,12 +46,12 @@ class Detector:
         return self.page.partition("\n")[0].removesuffix(".")
 
 
-def mistake(name: str) -> Callable[[Find], Find]:
+def mistake(name: str, *, when_stopped: bool = False) -> Callable[[Find], Find]:
     """Register a function as the detector of a mistake; its file's docstring is the page."""
 
     def register(find: Find) -> Find:
         page = inspect.cleandoc(sys.modules[find.__module__].__doc__ or "")
-        DETECTORS.append(Detector(name, page, find))
+        DETECTORS.append(Detector(name, page, find, when_stopped))
         return find
 
     return register

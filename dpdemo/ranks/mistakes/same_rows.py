@@ -2,7 +2,7 @@
 
 A loop without a DataLoader draws or cuts its rows by a seed that all ranks share.
 
-Seen in: checksums of the rows that enter a wrapped module, where no DataLoader with indices fed it
+Seen in: checksums of the rows that enter a wrapped module, where no loader fed it
 
 Instead: give each rank rows of its own, or its own seed for drawing them
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Compare the rows of all ranks, which have to change from step to step."""
     for team in evidence.wrapped:
-        if any(epoch.is_indexed and epoch.was_trained for noted in team.noted for epoch in noted[Epoch]):
+        if any(_is_named(epoch) for noted in team.noted for epoch in noted[Epoch]):
             continue
         sums = [[event.sum for event in noted[Rows]] for noted in team.noted]
         if sums[0] and len(set(sums[0])) > 1 and all(others == sums[0] for others in sums):
@@ -34,3 +34,8 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
                 team.noted[0][Rows][0].at,
                 "give each rank rows of its own, or its own seed for drawing them",
             )
+
+
+def _is_named(epoch: Epoch) -> bool:
+    """Return whether the samples of a loader are known, and so judged by themselves."""
+    return epoch.was_trained and (epoch.is_indexed or epoch.rows is not None)

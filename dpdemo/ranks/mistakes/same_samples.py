@@ -2,9 +2,9 @@
 
 Each rank trains on the whole data set: an epoch is as many epochs as there are ranks.
 
-Seen in: the indices of each DataLoader, by data set, unless each rank takes its share of a batch
+Seen in: the samples of each loader, by index or else by content, unless each rank takes its share of a batch
 
-Instead: give the DataLoader a DistributedSampler, or each rank a seed of its own
+Instead: give the DataLoader a DistributedSampler, or each rank a part of the stream
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import Loss, Rows
-from dpdemo.ranks.mistakes.evidence import common_epochs
+from dpdemo.ranks.mistakes.evidence import trained_epochs
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dpdemo.ranks.events import Epoch
     from dpdemo.ranks.mistakes.evidence import Evidence, Noted
+    from dpdemo.ranks.samples import Together
 
 _ALMOST = 0.1
 
@@ -30,24 +30,27 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
     """Compare the samples of all ranks, loader by loader."""
     for ranks in evidence.crews(shared=True).values():
         told = set()
-        for epochs in common_epochs(ranks):
-            first = epochs[0]
-            same_data = len({epoch.dataset for epoch in epochs}) == 1
-            if first.at in told or not same_data or not _same_samples(epochs) or _are_cut(ranks):
+        for epoch in trained_epochs(ranks):
+            at = epoch.first.at
+            if at in told or not _same_samples(epoch) or _are_cut(ranks):
                 continue
-            told.add(first.at)
-            count = len(set(first.drawn)) if first.drawn is not None else first.count
-            which = f"all {count} samples" if count == first.length else f"the same {count} samples"
+            told.add(at)
+            count = len(epoch.times) or epoch.first.count
+            noun = "samples" if epoch.by_index else "rows"
+            which = f"all {count} {noun}" if count == epoch.length else f"the same {count} {noun}"
+            number = len(epoch.epochs)
             yield Mistake(
-                f"Each of {len(epochs)} ranks drew {which}: an epoch is {len(epochs)} epochs",
-                first.at,
-                _remedy(first.sampler),
+                f"Each of {number} ranks drew {which}: an epoch is {number} epochs", at, _remedy(epoch)
             )
 
 
-def _remedy(sampler: str) -> str:
+def _remedy(epoch: Together) -> str:
     """Advise how each rank gets samples of its own, by the class of the sampler."""
-    if sampler in {"SequentialSampler", "RandomSampler"}:
+    if not epoch.by_index:
+        return "give each rank its own part of the stream: every n-th row, or files of its own"
+    names = [name for name in epoch.first.samplers if name not in _ORDERS]
+    sampler = names[-1] if names else epoch.first.sampler
+    if sampler in _ORDERS:
         return "give the DataLoader a DistributedSampler"
     if sampler == "DistributedSampler":
         return "give the DistributedSampler the number of each rank: rank=dist.get_rank()"
@@ -57,11 +60,22 @@ def _remedy(sampler: str) -> str:
     )
 
 
-def _same_samples(epochs: Sequence[Epoch]) -> bool:
-    if len({(epoch.sum, epoch.count) for epoch in epochs}) == 1:
+_ORDERS = {"SequentialSampler", "RandomSampler", "BatchSampler"}
+"""Samplers that the DataLoader makes itself, StatefulDataLoader's among them."""
+
+
+def _same_samples(epoch: Together) -> bool:
+    """Return whether the ranks drew the same samples, and trained on the same ones as far as is known."""
+    if epoch.are_own or (not epoch.by_index and epoch.is_listed and len(epoch.times) < 2):
+        return False
+    if epoch.first.repeats and epoch.first.splitter:
+        return False
+    trained = epoch.trained
+    if trained is not None and any(trained) and len(set(map(frozenset, trained))) > 1:
+        return False
+    if len({(each.sum, each.count) for each in epoch.epochs}) == 1:
         return True
-    drawn = [epoch.drawn for epoch in epochs if epoch.is_complete and epoch.drawn is not None]
-    return len(drawn) == len(epochs) and len(set(map(frozenset, drawn))) == 1
+    return epoch.is_complete and epoch.is_listed and len(set(map(frozenset, epoch.drawn))) == 1
 
 
 def _are_cut(ranks: Sequence[Noted]) -> bool:

@@ -41,19 +41,47 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
 
     if not dist.is_available() or not dist.is_gloo_available():
         return
-    from dpdemo.ranks.observe import collectives, errors, files, loaders, losses, training, waits
+    from dpdemo.ranks.against import taps
+    from dpdemo.ranks.observe import (
+        checkpoints,
+        collectives,
+        draws,
+        dtensors,
+        errors,
+        files,
+        graph,
+        loaders,
+        loads,
+        losses,
+        optimizers,
+        reads,
+        training,
+        traps,
+        waits,
+        wrappers,
+    )
     from dpdemo.ranks.observe.notes import Notes
     from dpdemo.virtual.ops.collectives import listeners
 
     notes = Notes(Path(folder))
     drawn = loaders.watch(notes)
     modules = training.watch(notes, drawn)
+    wrappers.watch(modules)
+    stepped = optimizers.watch(notes, modules)
     made = collectives.watch(notes, modules.backward_passes)
-    listeners.extend([modules.collective, made])
+    loaded = loads.watch(notes)
+    checkpoints.watch(notes)
+    dtensors.watch(notes)
+    draws.watch(notes, lambda: modules.steps)
+    listeners.extend([modules.collective, made, graph.watch(notes), loaded.collective])
+    traps.watch(notes)
     losses.watch(notes, drawn.sizes)
     files.watch(notes, lambda: made.total)
+    reads.watch(notes, lambda: made.total)
     waits.watch(notes, modules, is_launched=is_launched)
     errors.watch(notes, modules.hints, is_launched=is_launched)
+    if is_launched:
+        taps.watch(notes)
     if not is_late:
         errors.watch_processes()
 
@@ -64,11 +92,14 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
             peaks = {f"cuda:{index}": gpus.peak_bytes(index) for index in indices}
             drawn.end_all()
             modules.end()
+            stepped.end()
+            loaded.end()
             held = {device: peak for device, peak in peaks.items() if peak}
             notes.write(Ended(held, tuple(modules.unused()), modules.backward_passes()))
             if not has_reader(folder):  # it was killed, and could not remove them
                 shutil.rmtree(folder, ignore_errors=True)
-            has_nccl = dist.is_initialized() and dist.get_backend() == "nccl"
+            known: Any = dist.distributed_c10d._world.pg_map  # empty after an abort
+            has_nccl = known.get(dist.group.WORLD, ("",))[0] == "nccl"
             if has_nccl and dist.get_rank() == 0 and not hasattr(sys, "last_type"):
                 print(_NOT_DESTROYED, file=sys.stderr)  # noqa: T201 - ProcessGroupNCCL's own words
             _let_threads_rest()

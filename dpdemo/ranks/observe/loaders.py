@@ -1,26 +1,46 @@
-"""Observe which samples a rank draws: a tap on the lists of indices of each DataLoader."""
+"""Observe which samples a rank draws and which it trains on, at two doors: the loader's and the model's.
+
+At the loader's door a sample is known by its index, if torch's DataLoader asks its data set for one, and
+else by a fingerprint of its content. Rows that enter a wrapped module in training are looked up among those
+that the loop got last. If no loader that is followed gave them, they are noted by their fingerprints (`Fed`).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import weakref
 import zlib
-from collections import deque
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.utils.data import BatchSampler, DataLoader, Subset, dataloader
-from torch.utils.data.distributed import DistributedSampler
+import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
+from torch.utils.data import DataLoader, dataloader
 
-from dpdemo.ranks.events import Epoch
+from dpdemo.ranks.events import Fed
 from dpdemo.ranks.observe.notes import around, never_raises, users_line, users_lines
-from dpdemo.ranks.observe.numbers import checksum
+from dpdemo.ranks.observe.passes import MAX_ROWS, Batch, Pass, line_of, read_before
+from dpdemo.ranks.observe.rows import Fingerprints, fingerprints
+from dpdemo.startup.hook import when_imported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dpdemo.ranks.observe.notes import Notes
 
-_MAX_INDICES, _MAX_LISTS, _MAX_SIZES = 100_000, 16, 8
+_DOORS = {
+    "accelerate.data_loader": ("DataLoaderShard", "DataLoaderDispatcher", "SkipDataLoader"),
+    "fastai.data.load": ("DataLoader",),
+}
+"""Classes whose iterators read a DataLoader of torch, and give the loop other batches, or the same later."""
+_MADE = {
+    "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
+    "fastai.data.load": "DataLoader",
+}
+"""Loaders that do not call the `__init__` of torch's DataLoader."""
+_MAX_LABELS = 4096
 
 
 class LoaderNames:
@@ -50,181 +70,247 @@ class LoaderNames:
     def drawn(self, loader: Any) -> None:
         """Take note that a loader is drawn from."""
         for waiting in self.waiting.values():
-            waiting.pop(loader, None)
+            with contextlib.suppress(TypeError):  # no weak reference to it
+                waiting.pop(loader, None)
 
 
-class Pass:
-    """One pass over a DataLoader, as far as it went."""
+class Unloaded:
+    """Rows that entered a model in training, and came from no loader that is followed."""
 
-    def __init__(self, loader: Any, number: int) -> None:
-        sampler = getattr(loader, "sampler", None)
-        batches = getattr(loader, "batch_sampler", None)
-        inner = getattr(batches, "sampler", None)
-        if not isinstance(sampler, DistributedSampler) and inner is not None:
-            sampler = inner
-        is_plain = batches is None or type(batches) is BatchSampler
-        self.sampler = type(sampler if is_plain else batches).__name__
-        self.number = number
-        self.at = vars(loader).get("_dpdemo_at", users_line())
-        self.is_distributed = hasattr(sampler, "set_epoch")
-        self.is_shuffled = self.is_distributed and bool(getattr(sampler, "shuffle", False))
-        epoch = getattr(sampler, "epoch", None)
-        self.set_epoch = epoch if isinstance(epoch, int) else None
-        self.batches = getattr(loader, "_index_sampler", ())
-        self.data, self.dataset = loader.dataset, fingerprint(loader.dataset)
-        self.pending: deque[Any] = deque()
-        self.drawn: list[int] = []
-        self.sizes: tuple[int, ...] = ()
-        """Of the last batch, how many elements each tensor has."""
-        self.count = self.sum = self.num_batches = 0
-        self.is_indexed, self.was_trained, self.is_written = True, False, False
+    def __init__(self, model: str, at: str) -> None:
+        self.model, self.at = model, at
+        self.count = self.sum = 0
+        self.rows: list[int] = []
+        self.sizes: list[int] = []
+        self.labels: dict[str, str] = {}
 
-    def consumed(self, batch: Any) -> None:
-        """Take the next batch over from those that were drawn in advance."""
-        if not self.pending:
-            return
-        leaves = torch.utils._pytree.tree_leaves(batch)
-        self.sizes = tuple(each.numel() for each in leaves if isinstance(each, torch.Tensor))[:_MAX_SIZES]
-        drawn = self.pending.popleft()
-        self.num_batches += 1
-        indices = drawn if isinstance(drawn, (list, tuple)) else [drawn]
-        if not all(isinstance(index, int) for index in indices):
-            self.is_indexed = False
-            return
-        data = self.data
-        while isinstance(data, Subset):
-            indices, data = [int(data.indices[index]) for index in indices], data.dataset
-        self.count += len(indices)
-        self.sum = zlib.crc32(repr(list(indices)).encode(), self.sum)
-        if len(self.drawn) < _MAX_INDICES:
-            self.drawn += indices
+    def add(self, prints: Fingerprints) -> None:
+        """Add the rows of a call."""
+        self.count += len(prints.rows)
+        self.sum = zlib.crc32(repr(prints.rows).encode(), self.sum)
+        if self.count <= MAX_ROWS:
+            self.rows += prints.rows
+            self.sizes.append(len(prints.rows))
+            if len(self.labels) < _MAX_LABELS:
+                self.labels |= {str(row): label for row, label in prints.labels.items()}
 
-    def is_whole(self) -> bool:
-        """Return whether all batches were drawn: a loop that counts them does not ask for one more."""
-        try:
-            return self.num_batches == len(self.batches)
-        except (TypeError, NotImplementedError):
-            return False
-
-    def event(self, *, is_complete: bool) -> Epoch:
-        """Return what is noted of it."""
-        is_short = self.number <= _MAX_LISTS and self.count <= _MAX_INDICES
-        return Epoch(
-            at=self.at,
-            number=self.number,
-            count=self.count,
-            sum=self.sum,
-            dataset=self.dataset,
-            length=self.length(),
-            drawn=tuple(self.drawn) if is_short else None,
-            sampler=self.sampler,
-            set_epoch=self.set_epoch,
-            is_distributed=self.is_distributed,
-            is_shuffled=self.is_shuffled,
-            is_indexed=self.is_indexed,
-            is_complete=is_complete or self.is_whole(),
-            was_trained=self.was_trained,
-        )
-
-    def length(self) -> int | None:
-        """Return how many samples the data set has."""
-        data = self.data
-        while isinstance(data, Subset):
-            data = data.dataset
-        try:
-            return len(data)
-        except (TypeError, NotImplementedError):
-            return None
+    def event(self) -> Fed:
+        """Return what is noted of them."""
+        rows = tuple(self.rows) if self.count <= MAX_ROWS else None
+        return Fed(self.model, self.at, self.count, self.sum, rows, tuple(self.sizes), self.labels)
 
 
 class LoaderNotes:
-    """Notes each epoch of each DataLoader when it is over."""
+    """Notes each epoch of each loader when it is over."""
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
         self.running: dict[int, Pass] = {}
         self.names = LoaderNames()
-        self.numbers: dict[str, int] = {}
+        self.numbers: Counter[str] = Counter()
         self.last: Pass | None = None
+        """The pass that gave the loop a batch last."""
+        self.doors: list[Pass] = []
+        """Passes over loaders that are reading others."""
+        self.unloaded: dict[str, Unloaded] = {}
+        self.is_joined = False
 
-    @never_raises
-    def begin(self, iterator: Any, loader: Any) -> None:
+    def begin(self, loader: Any) -> Pass:
         """Begin an epoch."""
         self.names.drawn(loader)
-        at = vars(loader).get("_dpdemo_at", "?")
+        at = line_of(loader)
+        door = next((each for each in reversed(self.doors) if _reads(each, loader)), None)
+        for epoch in list(self.running.values()):
+            if epoch.at == at and epoch is not door:
+                self.end(epoch, is_complete=False)
+        number = door.number if door is not None and door.at == at else self._next(at)
+        found = Pass(loader, number, at)
+        if door is not None:
+            door.take_over(found)
+        self.running[id(found)] = found
+        return found
+
+    def _next(self, at: str) -> int:
+        self.numbers[at] += 1
+        return self.numbers[at]
+
+    def open(self, loader: Any) -> Pass:
+        """Begin an epoch over a loader that reads another one."""
+        inner = getattr(loader, "base_dataloader", loader)
+        at = line_of(inner)
         for epoch in list(self.running.values()):
             if epoch.at == at:
                 self.end(epoch, is_complete=False)
-        self.numbers[at] = self.numbers.get(at, 0) + 1
-        vars(iterator)["_dpdemo_epoch"] = epoch = Pass(loader, self.numbers[at])
-        self.running[id(epoch)] = epoch
+        found = Pass(loader, self._next(at), at)
+        self.doors.append(found)
+        self.running[id(found)] = found
+        return found
+
+    @never_raises
+    def got(self, epoch: Pass, batch: Any, indices: Any = None) -> None:
+        """Note a batch that the loop, or a loader that reads this one, has got."""
+        known = epoch.known(indices) if epoch.is_map and indices is not None else None
+        prints = None
+        with contextlib.suppress(Exception):
+            prints = fingerprints(batch, None if known is None else len(known))
+        if epoch.inners:
+            known = read_before(epoch.inners[-1], prints)
+        epoch.drew(batch, prints, known)
+        if not epoch.is_inner:
+            self.last = epoch
 
     def sizes(self) -> tuple[int, ...]:
         """Return the elements of each tensor in the batch that was drawn last."""
-        return () if self.last is None else self.last.sizes
+        return () if self.last is None else self.last.tensors
+
+    @never_raises
+    def entered(self, model: str, inputs: Any) -> None:
+        """Find the rows of a training call among those that were drawn."""
+        active = [each for each in self.running.values() if each.last is not None and not each.is_inner]
+        prints = fingerprints(inputs)
+        found = False
+        for epoch in active:
+            epoch.last.is_followed = True  # type: ignore[union-attr]
+            found |= prints is not None and _linked(epoch, prints)
+        if not found and active:
+            latest = self.last if self.last in active else active[-1]
+            _assume(latest, len(prints.rows) if prints is not None else 0)
+        if not active and prints is not None:
+            self.unloaded.setdefault(model, Unloaded(model, users_line())).add(prints)
 
     def trained(self) -> None:
-        """Remember that the rows drawn last went into a step."""
-        if self.last is not None:
-            self.last.was_trained = True
+        """Remember that the rows drawn last went into a step, whatever module they went through."""
+        epoch = self.last
+        if epoch is None:
+            return
+        epoch.was_trained = True
+        if not epoch.is_attributed and id(epoch) in self.running:
+            while epoch.waiting:
+                batch = epoch.waiting.popleft()
+                batch.use(None, len(batch))
+                epoch.close(batch)
 
     @never_raises
     def end(self, epoch: Pass, *, is_complete: bool) -> None:
         """Note an epoch."""
         self.running.pop(id(epoch), None)
-        if epoch.is_written or not (epoch.count or not epoch.is_indexed):
+        if epoch in self.doors:
+            self.doors.remove(epoch)
+        if epoch.is_written or not (epoch.count or is_complete):
             return
         epoch.is_written = True
+        if epoch.is_inner:  # it is noted with the loader that reads it
+            epoch.is_exhausted = is_complete
+            return
+        epoch.is_joined = self.is_joined
         self.notes.write(epoch.event(is_complete=is_complete))
+        for inner in epoch.inners:
+            if inner.count and inner.is_indexed and not epoch.is_indexed:
+                self.notes.write(inner.event(is_complete=inner.is_exhausted))
 
     @never_raises
     def end_all(self) -> None:
-        """Note the epochs that are still under way."""
+        """Note the epochs that are still under way, and rows that came from no loader."""
         for epoch in list(self.running.values()):
             self.end(epoch, is_complete=False)
+        for each in self.unloaded.values():
+            self.notes.write(each.event())
 
 
-def fingerprint(data: Any, depth: int = 2) -> int:
-    """Return a checksum that tells shards of a data set apart, without drawing a sample."""
-    if isinstance(data, torch.Tensor):
-        return checksum(data, zlib.crc32(repr(tuple(data.shape)).encode()), 1 << 14)
-    if isinstance(data, (str, bytes, int, float, bool, type(None))):
-        return zlib.crc32(repr(data).encode())
-    if isinstance(data, Subset):
-        return fingerprint(data.dataset, depth)  # the indices are mapped
-    if hasattr(data, "tobytes") and hasattr(data, "shape"):
-        return zlib.crc32(data[:64].tobytes() if data.shape else b"")
-    if depth < 0:
-        return zlib.crc32(type(data).__name__.encode())
-    if isinstance(data, (list, tuple)):
-        parts: list[Any] = [len(data), *data[:4], *data[-4:]]
-    elif isinstance(data, dict):
-        parts = [len(data), *list(data.items())[:64]]
-    else:
-        parts = [type(data).__name__, *sorted(getattr(data, "__dict__", {}).items())]
-    return zlib.crc32(repr([fingerprint(part, depth - 1) for part in parts]).encode())
+def _reads(door: Pass, loader: Any) -> bool:
+    """Return whether a loader is the one that another reads: itself, or one of its attributes."""
+    if door.loader is loader:
+        return True
+    return any(each is loader for each in getattr(door.loader, "__dict__", {}).values())
+
+
+def _linked(epoch: Pass, prints: Fingerprints) -> bool:
+    """Mark the drawn rows that a call's rows hold, the latest batch first; return whether any are found."""
+    left = len(prints.rows)
+    last = [] if epoch.last is None or epoch.last in epoch.waiting else [epoch.last]
+    for batch in (*last, *reversed(epoch.waiting)):
+        places = _places(prints, batch)
+        if places and left > 0:
+            batch.use(places, 0)
+            left -= len(places)
+            epoch.is_attributed = True
+    return left < len(prints.rows)
+
+
+def _places(prints: Fingerprints, batch: Batch) -> list[int]:
+    """Return the places of a call's rows in a batch, by a column in which they can be told apart."""
+    for column in prints.columns:
+        wanted = set(column)
+        for each in batch.prints.columns if batch.prints is not None else ():
+            if len(set(each)) > 1 or len(each) == 1:
+                places = [place for place, row in enumerate(each) if row in wanted]
+                if 0 < len(places) <= len(column):
+                    return places
+    return []
+
+
+def _assume(epoch: Pass, number: int) -> None:
+    """Mark the oldest batch that no step has taken: rows that were changed on their way have no fingerprint.
+
+    Only if each rank takes one part of a batch, a call takes less than the whole.
+    """
+    epoch.is_attributed = True
+    fresh = [each for each in epoch.waiting if not each.num_used]
+    batch = fresh[0] if fresh else epoch.last
+    if batch is not None:
+        batch.is_guessed |= len(fresh) > 1
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        is_part = bool(number) and world > 1 and number * world == len(batch)
+        batch.use(None, number if is_part or batch.num_used else len(batch))
 
 
 def watch(notes: Notes) -> LoaderNotes:
-    """Follow the DataLoaders of this process."""
+    """Follow the loaders of this process."""
     found = LoaderNotes(notes)
-    base: Any = dataloader._BaseDataLoaderIter
+    _follow_iterators(found)
 
-    @around(DataLoader, "__init__")
+    _name(found, DataLoader)
+
+    @around(Join, "__enter__")
+    def joins(enter: Any, self: Any) -> Any:
+        found.is_joined = True  # unequal numbers of batches are expected
+        return enter(self)
+
+    for module, names in _DOORS.items():
+        when_imported(module, never_raises(lambda module, names=names: _open_doors(found, module, names)))
+    for module, name in _MADE.items():
+        when_imported(module, never_raises(lambda module, name=name: _name(found, getattr(module, name))))
+    return found
+
+
+def _name(found: LoaderNotes, kind: Any) -> None:
+    """Name each loader of a class by the line that makes it."""
+
+    @around(kind, "__init__")
     def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         with contextlib.suppress(Exception):
             vars(self)["_dpdemo_at"] = found.names.name(self)
+            _open_door(found, type(self))
+
+
+def _follow_iterators(found: LoaderNotes) -> None:
+    """Follow torch's iterators over a DataLoader, which other libraries use, too."""
+    base: Any = dataloader._BaseDataLoaderIter
+
+    def begin(iterator: Any, loader: Any) -> None:
+        with contextlib.suppress(Exception):
+            vars(iterator)["_dpdemo_epoch"] = found.begin(loader)
 
     @around(base, "__init__")
     def begun(init: Any, self: Any, loader: Any) -> None:
-        found.begin(self, loader)
+        begin(self, loader)
         init(self, loader)
 
     @around(base, "_reset")
     def begun_again(reset: Any, self: Any, loader: Any, first_iter: bool = False) -> None:
         if not first_iter:
-            found.begin(self, loader)
+            begin(self, loader)
         reset(self, loader, first_iter)
 
     @around(base, "_next_index")
@@ -245,10 +331,48 @@ def watch(notes: Notes) -> LoaderNotes:
         except StopIteration:
             found.end(epoch, is_complete=True)
             raise
-        with contextlib.suppress(Exception):
-            epoch.consumed(batch)
-        found.last = epoch
+        found.got(epoch, batch, epoch.pending.popleft() if epoch.pending else None)
         return batch
 
     base.next = taken
-    return found
+
+
+def _open_doors(found: LoaderNotes, module: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        if hasattr(module, name):
+            _wrap(found, getattr(module, name))
+
+
+def _open_door(found: LoaderNotes, kind: Any) -> None:
+    """Follow what a subclass of DataLoader gives to the loop, if it makes its own iterator."""
+    owner = next((each for each in kind.__mro__ if "__iter__" in vars(each)), DataLoader)
+    if owner is not DataLoader and issubclass(owner, DataLoader):
+        _wrap(found, owner)
+
+
+def _wrap(found: LoaderNotes, owner: Any) -> None:
+    """Put our door around a class's generator of batches; iterators of other kinds are left as they are."""
+    if not inspect.isgeneratorfunction(vars(owner).get("__iter__")):
+        return  # `around` leaves no generator function behind, so this also holds the second time
+
+    @around(owner, "__iter__")
+    def iterate(original: Any, self: Any) -> Iterator[Any]:
+        return _through(found, self, original(self))
+
+
+def _through(found: LoaderNotes, loader: Any, batches: Any) -> Iterator[Any]:
+    """Yield a loader's batches, and note them."""
+    epoch: Pass | None = None
+    with contextlib.suppress(Exception):
+        epoch = found.open(loader)
+    is_complete = False
+    try:
+        for batch in batches:
+            if epoch is not None:
+                found.got(epoch, batch)
+            yield batch
+        is_complete = True
+    finally:
+        batches.close()
+        if epoch is not None:
+            found.end(epoch, is_complete=is_complete)

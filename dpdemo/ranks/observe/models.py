@@ -12,11 +12,12 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from dpdemo.ranks.events import ByHand
 from dpdemo.ranks.observe.notes import NOWHERE
 from dpdemo.ranks.observe.numbers import values
+from dpdemo.ranks.observe.steps import GradientProbe, StepNotes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-_MAX_CHANNELS, _METRICS = 16, 0.1
+_MAX_CHANNELS, _MAX_SHAPES, _METRICS = 16, 4, 0.1
 
 
 class Model:
@@ -28,22 +29,49 @@ class Model:
     def __init__(self, name: str, ranks: list[int], parameters: list[Any]) -> None:
         self.name, self.ranks = name, ranks
         self.parameters = {id(each): weakref.ref(each, self._forget) for each in parameters}
+        self.names: dict[int, str] = {}
+        """Of parameters that have one, by `id`."""
         self.forwards = self.trains = self.steps = self.averaged = 0
         self.pass_seen = self.passes = self.unsynced = 0
         self.reached: int | None = None
         """The number of the last backward pass that came to an output; None if no output has a history."""
         self.bypass = NOWHERE
+        self.clock = self.reached_at = self.reduced_at = 0
+        """Counts backward passes that came to an output, and reductions; when each was the last time."""
+        self.stepped_at = self.called_at = 0
+        self.line = NOWHERE
+        """The line of the last call in training."""
+        self.num_skipped = 0
+        self.batch: tuple[int, int] | None = None
+        """The epoch and the batch that were drawn before the last call in training."""
+        self.is_late_noted = self.is_gone_noted = False
+        self.probe = GradientProbe()
+        self.ledger: StepNotes | None = None
         self.shapes: dict[str, int] = {}
 
     def _forget(self, gone: weakref.ref[Any]) -> None:
         """Forget a freed parameter: one of another model may get its `id`."""
         self.parameters = {key: each for key, each in self.parameters.items() if each is not gone}
 
-    def expect_backward(self, outputs: Iterator[torch.Tensor]) -> None:
+    def tick(self) -> int:
+        """Return a number that grows with each call."""
+        self.clock += 1
+        return self.clock
+
+    def is_synced(self) -> bool:
+        """Return whether the last backward pass was averaged: a reduction followed its way into the model."""
+        return self.reduced_at > self.reached_at if self.reached_at else bool(self.averaged)
+
+    def has_new_pass(self) -> bool:
+        """Return whether a backward pass came to the model since the last step."""
+        return self.reached_at > self.stepped_at or not self.reached_at
+
+    def expect_backward(self, outputs: Iterator[torch.Tensor], reached: Callable[[Model], None]) -> None:
         """Notice which backward passes come to these outputs: with two models, a reduction is of one."""
 
         def reach(_: torch.Tensor) -> None:
-            self.reached = torch._C._current_graph_task_id()
+            self.reached, self.reached_at = torch._C._current_graph_task_id(), self.tick()
+            reached(self)
 
         for each in outputs:
             if each.grad_fn is not None:  # a parameter would gather a hook with each call
@@ -52,6 +80,17 @@ class Model:
 
     def compared(self) -> list[Any]:
         """Return the parameters that must be equal on all ranks."""
+        return []
+
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """Yield the trained parameters that the model had when it was made, with their names."""
+        for key, ref in list(self.parameters.items()):
+            parameter = ref()
+            if parameter is not None and parameter.requires_grad:
+                yield self.names.get(key, ""), parameter
+
+    def late(self) -> list[str]:
+        """Name the parameters that have a gradient, and needed none when the model was wrapped."""
         return []
 
     def unused(self) -> list[str]:
@@ -89,6 +128,10 @@ class Wrapped(Model):
         self.wrapper = wrapper
         self.groups = {group.group_name for group in of}
         self.managed = frozenset(id(each) for each in module.parameters() if each.requires_grad)
+        self.is_replicated = wrapper == "DistributedDataParallel"
+        inner = module.module if self.is_replicated else module
+        ignored = getattr(module, "parameters_to_ignore", ())
+        self.names = {id(each): name for name, each in inner.named_parameters() if name not in ignored}
 
     def inner(self) -> Any:
         """Return the user's module, or None."""
@@ -100,6 +143,17 @@ class Wrapped(Model):
         module = self.module()
         has_hook = bool(getattr(module, "_comm_hooks", None))
         return [] if has_hook else [each for _, each in self.trained()]
+
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters that must be equal, unless a hook may average in another way."""
+        module = self.module()
+        if module is not None and self.is_replicated and not getattr(module, "_comm_hooks", None):
+            yield from (pair for pair in super().named() if pair[0])
+
+    def late(self) -> list[str]:
+        """Name the parameters that have a gradient, and needed none when the model was wrapped."""
+        found = self.named()
+        return [name for name, each in found if id(each) not in self.managed and each.grad is not None]
 
     def trained(self) -> Iterator[tuple[str, Any]]:
         """Yield the parameters that DistributedDataParallel averages, without `parameters_to_ignore`."""
@@ -128,7 +182,9 @@ class Optimized(Model):
         self.exchanged = [0, 0]
         """Elements of all collectives up to the first step, and up to the last one."""
         self.counts = {"all": 0, "some": 0, "none": 0}
+        self.names = {id(each): f"{list(each.shape)} ({number})" for number, each in enumerate(parameters)}
         self.is_local, self.is_idle = False, True
+        self.is_beside = self.was_whole = self.sends_rows = False
         """Whether parameters were reduced themselves; whether none ever had a gradient."""
 
     def compared(self) -> list[Any]:
@@ -145,7 +201,19 @@ class Optimized(Model):
     def sums(self) -> ByHand:
         """Return the event that sums up its steps."""
         ranks, is_alone = tuple(self.ranks), self.is_alone()
-        return ByHand(self.name, ranks, self.at, self.is_idle, self.is_local, is_alone, **self.counts)
+        return ByHand(
+            self.name,
+            ranks,
+            self.at,
+            self.is_idle,
+            self.is_local,
+            is_alone,
+            **self.counts,
+            is_beside=self.is_beside,
+            was_whole=self.was_whole,
+            shapes=tuple(self.names.values())[:_MAX_SHAPES],
+            sends_rows=self.sends_rows,
+        )
 
     def is_alone(self) -> bool:
         """Return whether ranks exchanged metrics between its steps, if anything: far less than parameters."""
@@ -163,7 +231,7 @@ class Optimized(Model):
             return
         found = sum(id(each) in reduced.gradients for each in trained)
         flat = reduced.num_elements - self.reduced_before >= sum(each.numel() for each in trained)
-        self.is_idle = False
+        self.is_idle, self.sends_rows = False, reduced.sends_rows
         self.is_local |= any(id(each) in reduced.parameters for each in trained)
         kind = "all" if flat or found == len(trained) else "some" if found else "none"
         self.counts[kind] += 1
@@ -181,6 +249,7 @@ class Reductions:
         self.gradients: set[int] = set()
         self.parameters: set[int] = set()
         self.num_elements = self.exchanged = 0
+        self.sends_rows = False
         self.ranks: list[int] = []
 
     def know(self, parameters: list[Any]) -> None:
@@ -223,6 +292,18 @@ def parameters_of(optimizer: Any) -> list[Any]:
 def is_plain(parameter: Any) -> bool:
     """Return whether a parameter is one of a model, whole, and no shard or copy of some."""
     return type(parameter) is torch.nn.Parameter and type(parameter.data) is torch.Tensor
+
+
+def whole_parameters(modules: list[Any]) -> set[int]:
+    """Return the `id`s of the unsharded parameters that modules under fully_shard have for a forward pass."""
+    found = set()
+    for module in modules:
+        for each in module.modules():
+            state = each._get_fsdp_state() if hasattr(each, "_get_fsdp_state") else None
+            group = getattr(state, "_fsdp_param_group", None)
+            for parameter in group.fsdp_params if group is not None else ():
+                found.add(id(getattr(parameter, "_unsharded_param", None)))
+    return found - {id(None)}
 
 
 def groups_of_fsdp1(module: Any) -> list[Any]:

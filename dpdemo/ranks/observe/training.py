@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import weakref
+import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +16,19 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 
-from dpdemo.models.frames import OURS, is_users
+from dpdemo.models.frames import OURS
 from dpdemo.ranks.events import (
+    Late,
     ModelMade,
+    NotFinite,
     Parameters,
     Rows,
+    Skipped,
     Statistics,
     Trained,
     Unstepped,
     Unsynced,
+    WrapperGone,
 )
 from dpdemo.ranks.observe import ADDED
 from dpdemo.ranks.observe.models import (
@@ -30,15 +36,14 @@ from dpdemo.ranks.observe.models import (
     Optimized,
     Reductions,
     Wrapped,
-    groups_of_fsdp1,
-    groups_of_fsdp2,
     is_plain,
     parameters_of,
     ranks_of,
+    whole_parameters,
 )
-from dpdemo.ranks.observe.notes import around, never_raises, users_line
-from dpdemo.ranks.observe.numbers import checksum, is_checked
-from dpdemo.startup.hook import when_imported
+from dpdemo.ranks.observe.notes import NOWHERE, around, never_raises, users_line
+from dpdemo.ranks.observe.numbers import checksum, is_checked, is_finite, local, total, values
+from dpdemo.ranks.observe.steps import StepNotes
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.watching.tree import tensors_in
 
@@ -47,9 +52,12 @@ if TYPE_CHECKING:
     from dpdemo.ranks.observe.notes import Notes
     from dpdemo.virtual.ops.collectives import Call
 
-_MAX_SHAPES, _MAX_NAMES, _MAX_TENSORS, _MAX_ROWS, _ALWAYS = 8, 8, 8, 32, 64
+_MAX_SHAPES, _MAX_NAMES, _MAX_TENSORS, _MAX_ROWS, _ALWAYS, _MAX_SKIPPED = 8, 8, 8, 32, 64, 8
 _NO_GRADIENT = (f"{os.sep}nn{os.sep}modules{os.sep}", f"{os.sep}distributed{os.sep}tensor{os.sep}")
 """Files whose collectives in a backward pass belong to the model: SyncBatchNorm, tensor parallelism."""
+_OF_WRAPPER = re.compile(
+    r"'(?:DistributedDataParallel|FullyShardedDataParallel)' object has no attribute '(\w+)'"
+)
 
 
 class TrainingNotes:
@@ -64,6 +72,14 @@ class TrainingNotes:
         self.reduced = Reductions()
         self.outer: Any = None
         """The optimizer whose step is under way: ZeroRedundancyOptimizer's makes a step of another one."""
+        self.pass_at = NOWHERE
+        """The line of the last backward pass."""
+        self.no_sync = ""
+        """The line that told a wrapper last not to average."""
+        self.not_finite: tuple[str, str, str] | None = None
+        """What was not finite first since the last step, its line and value."""
+        self.steps = 0
+        self.is_not_finite_noted = False
 
     def _named(self, what: str) -> str:
         """Return a model's name, the same on each rank, whatever other models a rank has of its own."""
@@ -91,8 +107,10 @@ class TrainingNotes:
             model.shapes[shape] = model.shapes.get(shape, 0) + 1
         if not is_training:
             return
+        self._note_skipped(model)
         model.trains += 1
-        model.expect_backward(tensors_in(result))
+        model.expect_backward(tensors_in(result), self.reached)
+        self.loaders.entered(model.name, inputs)
         if model.trains <= _MAX_ROWS and rows:
             total = 0
             for each in rows[:_MAX_TENSORS]:
@@ -101,6 +119,20 @@ class TrainingNotes:
             self.notes.write(Rows(model.name, total, rows[0].numel(), users_line(), drawn))
         if is_checked(model.trains):
             self._note_norms(model, model.trains)
+
+    def _note_skipped(self, model: Model) -> None:
+        """Note that no backward pass came to the batch before, or that a batch was drawn and not used."""
+        drawn = self.loaders.last
+        batch = None if drawn is None else (id(drawn), drawn.num_batches)
+        before, model.batch = model.batch, batch
+        was_unused = (
+            before is not None and batch is not None and before[0] == batch[0] and batch[1] - before[1] > 1
+        )
+        was_left = bool(model.called_at) and model.reached_at < model.called_at
+        if (was_left or was_unused) and model.num_skipped < _MAX_SKIPPED:
+            model.num_skipped += 1
+            self.notes.write(Skipped(model.name, model.trains, model.line, was_left))
+        model.called_at, model.line = model.tick(), users_line()
 
     def _note_norms(self, model: Model, step: int) -> None:
         stats = model.statistics()
@@ -112,17 +144,48 @@ class TrainingNotes:
         """Note a checksum of the parameters."""
         parameters = model.compared()
         if parameters:
-            total = 0
-            for parameter in parameters:
-                total = checksum(parameter, total)
+            sums = zlib.crc32(repr([total(each) for each in parameters]).encode())
             added = tuple(model.added()[:_MAX_NAMES])
-            self.notes.write(Parameters(model.name, total, model.steps, at, added))
+            self.notes.write(Parameters(model.name, sums, model.steps, at, added))
+
+    @never_raises
+    def reached(self, model: Model) -> None:
+        """Notice that a backward pass came to an output of a model."""
+        is_gone = isinstance(model, Wrapped) and model.is_replicated and model.module() is None
+        if is_gone and not model.is_gone_noted:
+            model.is_gone_noted = True
+            self.notes.write(WrapperGone(model.name, self.pass_at))
+
+    @never_raises
+    def pass_begins(self, tensors: Any) -> None:
+        """Remember the line of a backward pass, and whether its loss is finite."""
+        self.pass_at = users_line()
+        loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1 and not is_finite(loss):
+            self.not_finite = self.not_finite or ("loss", self.pass_at, str(values(local(loss), 1)[0]))
+
+    @never_raises
+    def pass_ended(self) -> None:
+        """Look at a gradient of each model, before the program changes it."""
+        for model in self.models:
+            if model.reached_at > model.stepped_at:
+                model.probe.look(
+                    each for each in (ref() for ref in model.parameters.values()) if each is not None
+                )
+
+    @never_raises
+    def _look_at_bucket(self, call: Call) -> None:
+        """Remember that gradients of this rank are not finite, before they are averaged."""
+        sent = call.args["scatter" in call.name]
+        if self.not_finite is None and not all(map(is_finite, flat_tensors(sent))):
+            self.not_finite = ("gradient", self.pass_at, "")
 
     @never_raises
     def collective(self, call: Call) -> None:
         """Notice that a gradient is averaged."""
         if call.name != "barrier":
             self.reduced.exchanged += sum(each.numel() for each in flat_tensors(call.args))
+        self.reduced.sends_rows |= "alltoall" in call.name
         if "reduce" not in call.name:
             return
         frame: Any = sys._getframe(1)
@@ -137,14 +200,17 @@ class TrainingNotes:
         if task < 0:
             return
         self.loaders.trained()
+        self._look_at_bucket(call)
         latest = max((model.reached for model in found if model.reached is not None), default=None)
         for model in found:
             if model.module() is not None and model.trains and model.reached in {None, latest}:
                 model.averaged += 1
+                model.reduced_at = model.tick()
                 if model.pass_seen != task + 1:
                     model.pass_seen, model.passes = task + 1, model.passes + 1
 
-    def _of(self, optimizer: Any) -> list[Model]:
+    def of(self, optimizer: Any) -> list[Model]:
+        """Return the models that have parameters of an optimizer."""
         given = {id(each) for each in parameters_of(optimizer)}
         return [
             model
@@ -154,42 +220,86 @@ class TrainingNotes:
 
     @never_raises
     def begins_step(self, optimizer: Any) -> None:
-        """Begin to follow the parameters of an optimizer, if they are under no wrapper."""
+        """Begin to follow the parameters of an optimizer, as far as they are under no wrapper."""
         self.outer = self.outer or optimizer
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return
-        parameters = parameters_of(optimizer)
-        if not all(map(is_plain, parameters)) or self._of(optimizer):
+        self._note_not_finite(optimizer)
+        models = self.of(optimizer)
+        known = {key for model in models for key in model.parameters}
+        parameters = [each for each in parameters_of(optimizer) if id(each) not in known]
+        if not parameters or not all(map(is_plain, parameters_of(optimizer))):
             return
-        ranks = self.reduced.ranks or list(range(dist.get_world_size()))
+        ranks = next(
+            (model.ranks for model in models), self.reduced.ranks or list(range(dist.get_world_size()))
+        )
         at = users_line()
         model = Optimized(self._named(f"stepped at {at} on {ranks}"), ranks, parameters, self.norms, at)
+        model.is_beside = bool(models)
+        wrapped = [each.module() for each in self.models if isinstance(each, Wrapped)]
+        whole = whole_parameters([module for module in wrapped if module is not None])
+        model.was_whole = any(id(each) in whole for each in parameters)
         self.models.append(model)
         self.compare(model, at)
+
+    def _note_not_finite(self, optimizer: Any) -> None:
+        """Note the first step with a gradient that is not finite; one that a scaler skips is none."""
+        if self.not_finite is None or self.is_not_finite_noted:
+            return
+        grads = (each.grad for each in parameters_of(optimizer))
+        if not all(is_finite(each) for each in grads if each is not None):
+            self.is_not_finite_noted = True
+            what, at, value = self.not_finite
+            self.notes.write(NotFinite(what, self.steps + 1, at, value))
 
     @never_raises
     def stepped(self, optimizer: Any) -> None:
         """Look at the models after a step: at averaged gradients, and whether parameters are equal."""
         if optimizer is not self.outer:
             return
-        self.outer = None
-        for model in self._of(optimizer):
-            model.steps += 1
-            self.loaders.trained()
-            at = users_line()
-            if isinstance(model, Optimized):
-                if model.steps <= _ALWAYS or is_checked(model.steps):
-                    model.note_reductions(self.reduced)
-                if is_checked(model.steps):
-                    self._note_norms(model, model.steps)
-            elif not model.averaged:
-                model.unsynced += 1
-                if model.unsynced == 1:
-                    unused = tuple(model.unused()[:_MAX_NAMES])
-                    self.notes.write(Unsynced(model.name, at, model.bypass, unused))
-            model.averaged = 0
+        self.outer, self.not_finite = None, None
+        self.steps += 1
+        for model in self.of(optimizer):
+            self._stepped(model, users_line())
+
+    def _stepped(self, model: Model, at: str) -> None:
+        model.steps += 1
+        self.loaders.trained()
+        scale = 0.0
+        if isinstance(model, Optimized):
+            if model.steps <= _ALWAYS or is_checked(model.steps):
+                model.note_reductions(self.reduced)
             if is_checked(model.steps):
-                self.compare(model, at)
+                self._note_norms(model, model.steps)
+        elif model.is_synced():
+            scale = model.probe.factor()
+        elif model.has_new_pass():
+            self._note_unsynced(model, at)
+        names = tuple(model.late()[:_MAX_NAMES]) if not model.is_late_noted else ()
+        if names:
+            model.is_late_noted = True
+            self.notes.write(Late(model.name, model.steps, names, at))
+        model.ledger = model.ledger or StepNotes(self.notes, model.name)
+        model.ledger.add(at, model.named(), scale)
+        model.averaged, model.stepped_at = 0, model.tick()
+
+    def _note_unsynced(self, model: Model, at: str) -> None:
+        model.unsynced += 1
+        if model.unsynced == 1:
+            unused = tuple(model.unused()[:_MAX_NAMES])
+            was_averaged = bool(model.averaged)
+            self.notes.write(
+                Unsynced(
+                    model.name,
+                    at,
+                    model.bypass,
+                    unused,
+                    model.steps,
+                    self.pass_at,
+                    self.no_sync,
+                    was_averaged,
+                )
+            )
 
     def backward_passes(self) -> int:
         """Count the backward passes that were averaged."""
@@ -202,8 +312,8 @@ class TrainingNotes:
 
     @never_raises
     def _end(self, model: Model) -> None:
-        if model.steps:
-            self.compare(model, "the end")
+        if model.ledger is not None:
+            model.ledger.flush(is_end=True)
         if isinstance(model, Optimized):
             self.notes.write(model.sums())
         elif isinstance(model, Wrapped):
@@ -218,6 +328,9 @@ class TrainingNotes:
     def hints(self, error: BaseException) -> list[str]:
         """Name the parameters that PyTorch's error gives by number, and what to do."""
         text = str(error)
+        lacking = _OF_WRAPPER.search(text)
+        if isinstance(error, AttributeError) and lacking is not None:
+            return [f"The wrapper passes on calls, not attributes: model.module.{lacking[1]}"]
         if "Expected to have finished reduction" not in text:
             return []
         words = text.partition("did not receive grad for rank")[2].partition(":")[2].split()
@@ -239,15 +352,12 @@ class TrainingNotes:
 def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
     """Follow the models that this process trains."""
     found = TrainingNotes(notes, loaders)
-    _follow_ddp(found)
-    when_imported(
-        "torch.distributed.fsdp.fully_sharded_data_parallel",
-        never_raises(lambda module: _follow_fsdp1(found, module)),
-    )
-    when_imported(
-        "torch.distributed.fsdp._fully_shard._fsdp_state",
-        never_raises(lambda module: _follow_fsdp2(found, module)),
-    )
+
+    @around(torch.autograd, "backward")
+    def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        found.pass_begins(tensors)
+        run(tensors, *args, **kwargs)
+        found.pass_ended()
 
     @around(_BatchNorm, "forward")
     def normalized(normalize: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -267,75 +377,3 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
     )
     optimizers.register_optimizer_step_post_hook(lambda optimizer, _args, _kwargs: found.stepped(optimizer))
     return found
-
-
-def _follow_ddp(found: TrainingNotes) -> None:
-    kind = DistributedDataParallel
-
-    @around(kind, "__init__")
-    def made(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        found.made(self, "DistributedDataParallel", [self.process_group])
-
-    @around(kind, "__getattr__")
-    def attribute(get: Any, self: Any, name: str) -> Any:
-        if name == "module" and torch.is_grad_enabled():
-            caller = sys._getframe(2)  # the first one is that of `around`
-            if is_users(caller.f_code.co_filename):
-                model = found.by_module.get(self)
-                if model is not None:
-                    model.bypass = users_line(caller)
-        return get(self, name)
-
-    _note_calls(found, kind)
-
-
-def _note_calls(found: TrainingNotes, kind: Any) -> None:
-    """Note the calls of a wrapper's forward."""
-
-    @around(kind, "forward")
-    def call(forward: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        model = found.by_module.get(self)
-        is_training = torch.is_grad_enabled() and self.training
-        if model is not None and is_training and is_checked(model.trains):
-            found.compare(model, users_line())
-        result = forward(self, *args, **kwargs)
-        model = model or found.by_module.get(self)
-        if model is not None:
-            found.forward(model, (args, kwargs), result, is_training=is_training)
-        return result
-
-
-def _follow_fsdp1(found: TrainingNotes, module: Any) -> None:
-    """Follow the outermost FullyShardedDataParallel, which is known once its first call begins."""
-
-    @around(module, "_root_pre_forward")
-    def root_pre_forward(prepare: Any, state: Any, inner: Any, *args: Any) -> Any:
-        result = prepare(state, inner, *args)
-        if state._is_root and state not in found.by_module:
-            found.made(state, "FullyShardedDataParallel", groups_of_fsdp1(state))
-        return result
-
-    _note_calls(found, module.FullyShardedDataParallel)
-
-
-def _follow_fsdp2(found: TrainingNotes, module: Any) -> None:
-    """Follow the outermost module under fully_shard, which is known once its first call begins."""
-    state = module.FSDPState
-    inputs: dict[int, Any] = {}
-
-    @around(state, "_pre_forward")
-    def pre_forward(before: Any, self: Any, inner: Any, args: Any, kwargs: Any) -> Any:
-        if self._is_root is None:  # those inside it know by now that they are not
-            found.made(inner, "fully_shard", groups_of_fsdp2(inner))
-        if self._is_root is not False:
-            inputs[id(inner)] = args, kwargs
-        return before(self, inner, args, kwargs)
-
-    @around(state, "_post_forward")
-    def post_forward(after: Any, self: Any, inner: Any, given: Any, output: Any) -> Any:
-        model = found.by_module.get(inner)
-        if model is not None and id(inner) in inputs:
-            is_training = torch.is_grad_enabled() and inner.training
-            found.forward(model, inputs.pop(id(inner)), output, is_training=is_training)
-        return after(self, inner, given, output)

@@ -14,6 +14,7 @@ import torch
 
 from dpdemo.virtual.cuda_random.distributions import ALIKE, DISTRIBUTIONS
 from dpdemo.virtual.cuda_random.launch import Drawing
+from dpdemo.virtual.ops import listening
 from dpdemo.virtual.patches.generators import kind_of_device, stream_of
 
 if TYPE_CHECKING:
@@ -56,6 +57,16 @@ def _operator(func: Any) -> _Operator:
 
 
 def run_random(
+    session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
+) -> Any:
+    """Draw the numbers of `func`, and show them to listeners."""
+    result = _run(session, func, args, kwargs, index)
+    for listen in listening.draws:
+        listen(func, result)
+    return result
+
+
+def _run(
     session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
 ) -> Any:
     """Run `func` with the numbers of GPU `index`, or with the CPU's if that is None.

@@ -36,5 +36,22 @@ def test_averaged_parameters_are_right():
     assert run((1, 2), (3, 4), all=2, is_local=True) == []
 
 
+def test_experts_of_each_rank_are_right():
+    assert run((1, 2), (1, 4), some=1, sends_rows=True) == []
+
+
 def test_equal_parameters_are_right():
     assert run((1, 2), (1, 2), all=2) == []
+
+
+def test_parameters_beside_a_wrapped_model_are_named():
+    (text,) = run((1, 2), (1, 4), none=2, is_beside=True, shapes=("[3, 4] (0)",))
+    assert text.startswith(
+        "The parameters differ between ranks after step 1: the optimizer also has parameters of"
+    )
+    assert "shape [3, 4]" in text
+
+
+def test_parameters_beside_a_wrapped_model_that_are_reduced_are_right():
+    assert run((1, 2), (1, 2), all=2, is_beside=True) == []
+    assert run((1, 2), (3, 4), none=2, is_beside=True) == []  # each rank's own, such as experts

@@ -16,3 +16,11 @@ def test_an_idle_optimizer_beside_a_model_that_no_step_changes_is_named():
 
 def test_an_idle_optimizer_beside_a_trained_model_is_right():
     assert mistakes([MADE, IDLE], [MADE, IDLE]) == ()
+
+
+def test_an_optimizer_made_while_parameters_were_whole_is_not_called_too_early():
+    idle = ByHand("stepped at train.py:9 on [0, 1] #1", (0, 1), AT, is_idle=True, was_whole=True)
+    noted = [MADE, idle, Unstepped(MODEL, "fully_shard")]
+    (found,) = mistakes(noted, noted)
+    assert "made while the parameters were unsharded" in found.text
+    assert "reshard()" in found.advice

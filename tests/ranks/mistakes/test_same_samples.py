@@ -44,3 +44,34 @@ def test_shards_with_the_same_indices_are_right():
 def test_an_epoch_of_evaluation_is_left_alone():
     tested = epoch(0, 1, 2, 3, was_trained=False)
     assert texts([MADE, *rows(1), tested], [MADE, *rows(2), tested]) == []
+
+
+def streamed(first, second, **values):
+    ranks = [
+        [MADE, *rows(1, 2), epoch(rows=mine, count=len(mine), is_indexed=False, length=None, **values)]
+        for mine in (first, second)
+    ]
+    return texts(*ranks)
+
+
+def test_a_stream_that_every_rank_reads_whole_is_named():
+    assert streamed((5, 6, 7), (5, 6, 7)) == ["Each of 2 ranks drew the same 3 rows: an epoch is 2 epochs"]
+
+
+def test_streams_of_other_rows_are_right():
+    assert streamed((5, 6), (7, 8)) == []
+
+
+def test_rows_that_are_all_alike_tell_nothing():
+    assert streamed((5, 5), (5, 5)) == []
+
+
+def test_ranks_that_train_on_other_rows_of_the_same_batches_are_right():
+    first, second = epoch(0, 1, trained=1, used=(0,)), epoch(0, 1, trained=1, used=(1,))
+    assert texts([MADE, *rows(1), first], [MADE, *rows(2), second]) == []
+
+
+def test_a_sampler_that_repeats_on_purpose_is_right():
+    values = {"repeats": "RepeatAugSampler", "splitter": "RepeatAugSampler"}
+    noted = [MADE, *rows(1), epoch(0, 1, 2, **values)]
+    assert texts(noted, noted) == []
