@@ -100,6 +100,19 @@ def test_a_rank_in_this_process_sees_what_simulate_predicts(monkeypatch, virtual
     assert report.devices == (("cuda:0",) if virtual else ("cpu",))
 
 
+def test_a_launcher_of_ranks_needs_no_torch():
+    code = """
+import sys
+from dpdemo.config.load import make_config
+from dpdemo.running.ddp import launch
+print(*launch.ranks_of(make_config({"strategy": "ddp", "gpus": [2, 0]}), virtual=True))
+print(*launch.ranks_of(make_config({"strategy": "ddp", "processes": 2}), virtual=False))
+print(*launch.ranks_of(make_config({"strategy": "ddp"}), virtual=True), "torch" in sys.modules)
+"""
+    done = run([sys.executable, "-c", code], check=True)
+    assert done.stdout == "cuda:2 cuda:0\ncpu cpu\ncuda:0 cuda:1 False\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "virtual"),

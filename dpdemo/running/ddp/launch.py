@@ -9,13 +9,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
 from dpdemo.config.ranks import TIMEOUT_SECONDS, as_wait
 from dpdemo.errors import DpdemoError, RunError, UsageError
+from dpdemo.ranks.hardware import STARTUP
 from dpdemo.ranks.launch import Outcome, Rank, launch
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import RankPlace
@@ -95,7 +95,7 @@ def report_of(outcome: Outcome, devices: Devices, *, virtual: bool = False) -> S
 
 def _environment(*, hides_gpus: bool) -> dict[str, str]:
     """Return what the ranks inherit; what the user has set is kept."""
-    folders = [str(Path(hook.__file__).parent), *map(os.path.abspath, sys.path)]
+    folders = [STARTUP, *map(os.path.abspath, sys.path)]
     return {
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
         "TORCH_CPP_LOG_LEVEL": "ERROR",

@@ -217,7 +217,7 @@ def one_failure(rank: Rank) -> Iterator[None]:
         _stopped(rank)  # ranks that lose their connection to this one then need not report it
         raise
     except Exception as error:
-        number = 1 if rank.is_ours else _stopped(rank)
+        number = _stopped(rank)
         if number is None:
             # The store went down with its rank: by Ctrl-C, perhaps, which reaches one rank after the other
             time.sleep(_CTRL_C_SECONDS)
@@ -230,6 +230,8 @@ def one_failure(rank: Rank) -> Iterator[None]:
 
 def _stopped(rank: Rank) -> int | None:
     """Return how many ranks have stopped before the end, this one included; None where the store is gone."""
+    if rank.is_ours:
+        return 1
     try:
         rank.store.set_timeout(timedelta(seconds=5))
         number: int = rank.store.add("dpdemo/failed", 1)
