@@ -94,6 +94,26 @@ def test_neither_batchnorm_nor_dropout_hides_the_loss_of_a_program(layers, rows,
         )
 
 
+class Strict(Loss):
+    """Runs only where its norm is in training."""
+
+    def forward(self, x, y):
+        assert self.layers[0].training
+        return super().forward(x, y)
+
+
+@pytest.mark.filterwarnings("ignore:Was asked to gather")
+@pytest.mark.parametrize("kind", [Strict, Loss])
+def test_a_loss_that_batchnorm_hides_is_noted_as_not_compared(kind):
+    def script():
+        model = nn.DataParallel(kind(nn.BatchNorm1d(4)).cuda())
+        model(x(14).cuda(), torch.arange(14).cuda() % 3).mean().backward()
+
+    report = report_on(script)
+    assert [note for note in report.notes if "loss was not compared" in note] == list(report.notes)
+    assert (report.notes == ()) == ("DP501" in report.codes) == (kind is Loss)
+
+
 @pytest.mark.filterwarnings("ignore:Was asked to gather")
 def test_check_and_a_program_tell_a_loss_in_the_same_words():
     def words(report):
