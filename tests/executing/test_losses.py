@@ -34,7 +34,9 @@ def stepping(reduce, rows=16, steps=1, scaler=None, layers=()):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         scaling = scaler() if scaler else torch.amp.GradScaler("cuda", enabled=False)
         for step in range(steps):
-            loss = reduce(model(x(rows).cuda(), (torch.arange(rows) * (7 + step) ** 2 % 3).cuda()))
+            labels = torch.arange(rows)
+            labels[step] += step  # so that their sum, which a check looks at, is another one
+            loss = reduce(model(x(rows).cuda(), (labels % 3).cuda()))
             optimizer.zero_grad()
             scaling.scale(loss).backward()
             scaling.step(optimizer)
@@ -94,6 +96,26 @@ def test_neither_batchnorm_nor_dropout_hides_the_loss_of_a_program(layers, rows,
         )
 
 
+class Strict(Loss):
+    """Runs only where its norm is in training."""
+
+    def forward(self, x, y):
+        assert self.layers[0].training
+        return super().forward(x, y)
+
+
+@pytest.mark.filterwarnings("ignore:Was asked to gather")
+@pytest.mark.parametrize("kind", [Strict, Loss])
+def test_a_loss_that_batchnorm_hides_is_noted_as_not_compared(kind):
+    def script():
+        model = nn.DataParallel(kind(nn.BatchNorm1d(4)).cuda())
+        model(x(14).cuda(), torch.arange(14).cuda() % 3).mean().backward()
+
+    report = report_on(script)
+    assert [note for note in report.notes if "loss was not compared" in note] == list(report.notes)
+    assert (report.notes == ()) == ("DP501" in report.codes) == (kind is Loss)
+
+
 @pytest.mark.filterwarnings("ignore:Was asked to gather")
 def test_check_and_a_program_tell_a_loss_in_the_same_words():
     def words(report):
@@ -104,7 +126,7 @@ def test_check_and_a_program_tell_a_loss_in_the_same_words():
 
     def model():
         torch.manual_seed(0)
-        return Loss(), (x(14), torch.arange(14) * 49 % 3)
+        return Loss(), (x(14), torch.arange(14) % 3)
 
     in_a_program = words(report_on(stepping(torch.mean, 14)))
     assert len(in_a_program) == 3

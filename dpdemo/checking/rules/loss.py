@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
+from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe, Reduction
 from dpdemo.checking.questions.arguments import delivered_rows
 from dpdemo.checking.questions.failures import draws_its_own, gather_failures, numbers_for_tensors
 from dpdemo.checking.questions.results import all_pairs, is_meant_as_part, is_off, vectors
@@ -136,27 +136,25 @@ def _programs_problem(probe: Probe, loss: LossGradients, sizes: list[int]) -> _P
         severity: Severity = "error"
         if reduction.is_librarys:
             severity = "info" if is_scaled else "warning"
-        what = (
-            _sum_is_too_much(probe, loss) if is_sum and is_scaled else _as_summed(probe, loss, weights, sizes)
-        )
+        if is_sum and is_scaled and not reduction.is_librarys:
+            what = _sum_is_too_much(probe, loss)
+        else:
+            judged = weights if is_sum else min((weights, as_mean), key=loss.error)  # a factor may be meant
+            off = f"{_off(loss, judged)} those of one GPU at batch {probe.batch_size}"
+            what = f"gradients of {_named(reduction, is_sum=is_sum)} are {off}"
+            what += "" if is_scaled else f", {_chunks(sizes)}"
         return _Problem(what, severity, is_librarys=reduction.is_librarys, is_scaled=is_scaled)
     return None
 
 
-def _as_summed(probe: Probe, loss: LossGradients, weights: tuple[float, ...], sizes: list[int]) -> str:
-    """Tell what is wrong with a program's reduction, in the words of `check` where it is a mean or a sum."""
-    total, number = sum(weights), len(weights)
-    are_alike = max(weights) - min(weights) < UNEQUAL * abs(total)
-    if not are_alike:
-        name, judged = f"the program's weighted sum of {number} losses", weights
-    elif abs(total - number) < UNEQUAL:
-        name, judged = "loss.sum()", weights
-    else:  # a mean, perhaps one that is accumulated over steps: its factor is meant
-        name, judged = "loss.mean()", loss.mean
-    return (
-        f"gradients of {name} are {_off(loss, judged)} those of one GPU at batch {probe.batch_size}, "
-        f"{_chunks(sizes)}"
-    )
+def _named(reduction: Reduction, *, is_sum: bool) -> str:
+    """Name a program's reduction as `check` does where it is a mean or a sum."""
+    if reduction.is_librarys:
+        return "the loss, from which an installed package goes backward,"
+    weights = reduction.weights
+    if max(weights) - min(weights) >= UNEQUAL * abs(sum(weights)):
+        return f"the program's weighted sum of {len(weights)} losses"
+    return "loss.sum()" if is_sum else "loss.mean()"
 
 
 def _percent(share: float) -> str:
