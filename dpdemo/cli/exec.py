@@ -4,6 +4,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -27,7 +28,7 @@ from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
 
 EXAMPLES = (
-    "exec --gpus 4 train.py --epochs 1",
+    "exec --ranks 4 train.py --epochs 1",
     "exec --gpus 4 --check train.py",
     "exec --gpus 2 --gpu-memory 24GiB -m pkg.train",
 )
@@ -42,16 +43,18 @@ _INTERPRETER = re.compile(r"python[0-9.]*")
 Words = Annotated[
     list[str], typer.Argument(metavar="SCRIPT [ARGS]", help="What to run; ARGS are all its own.")
 ]
-Count = Annotated[o.Text, o.option("--gpus -g N", o.GPUS, "Number of virtual GPUs. (default: 2)")]
+Count = Annotated[o.Text, o.option("--gpus -g N", o.MAIN, "Number of virtual GPUs. (default: 2)")]
 _RANKS = "Run it as N ranks of torch.distributed, a virtual GPU each."
-Ranks = Annotated[int | None, o.option("--ranks --nproc-per-node N", o.GPUS, _RANKS, min=1, max=MAX_GPUS)]
+Ranks = Annotated[int | None, o.option("--ranks --nproc-per-node N", o.MAIN, _RANKS, min=1, max=MAX_GPUS)]
 _RANDOM = "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."
 Random = Annotated[Literal["cuda", "cpu"], o.option("--random", o.GPUS, _RANDOM)]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
-Check = Annotated[bool, o.option("--check", o.CHECKS, "Check every DataParallel call; see dpdemo check.")]
-SaveReport = Annotated[list[Path] | None, o.saved(o.OUTPUT, endings(("json",)), o.SAVE, "--save --report")]
+Check = Annotated[bool, o.option("--check", o.MAIN, "Check every DataParallel call; see dpdemo check.")]
+SaveReport = Annotated[list[Path] | None, o.saved(o.MAIN, endings(("json",)), o.SAVE, "--save --report")]
 _QUIET = "No hints, and no report but why ranks were stopped and what --fail-on names."
 Quiet = Annotated[bool, o.option("--quiet -q", o.OUTPUT, _QUIET)]
+_VERBOSE = "Also list the collectives of ranks and the peak memory of each GPU when nothing is wrong."
+Verbose = Annotated[bool, o.option("--verbose -v", o.OUTPUT, _VERBOSE)]
 Fails = Literal["mistakes", "error", "warning", "info", "never"]
 _FAIL_ON = "Exit with 1 from a mistake of ranks, or with --check from a finding of this severity on."
 FailOn = Annotated[Fails, o.option("--fail-on", o.CHECKS, _FAIL_ON)]
@@ -71,6 +74,7 @@ def command(
     ignore: o.Ignore = "",
     fail_on: FailOn = "never",
     save: SaveReport = None,
+    verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
     """Run an unmodified program on virtual GPUs, then report how each call was split.
@@ -78,6 +82,7 @@ def command(
     It runs as python SCRIPT ARGS would, and exits as it does; the report goes to stderr when it is over. With
     --gpu-memory an allocation past it raises torch.OutOfMemoryError, as on a GPU.
     """
+    exclusive(ctx, "quiet", "verbose")
     paths = [path.absolute() for path in save or ()]  # the program may change the folder
     num_gpus = (ranks or DEFAULT_GPUS) if gpus is None else parse_num_virtual(gpus)
     if gpu is not None:
@@ -94,7 +99,8 @@ def command(
             )
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
-    finish = finisher(quiet=quiet, paths=paths, fail_on=fail_on)
+    is_memory_asked = gpu is not None or gpu_memory is not None
+    finish = finisher(quiet=quiet, verbose=verbose or is_memory_asked, paths=paths, fail_on=fail_on)
     if ranks is not None:
         exclusive(ctx, "check", "ranks")  # DataParallel's calls are checked in one process
         from dpdemo.executing.ranks import run_ranks
@@ -141,6 +147,7 @@ def _hint(words: list[str]) -> None:
 def finisher(
     *,
     quiet: bool = False,
+    verbose: bool = False,
     paths: Sequence[Path] = (),
     fail_on: Fails = "never",
     answer: Callable[[ExecReport, CheckReport], Report] | None = None,
@@ -149,6 +156,7 @@ def finisher(
 
     Args:
         quiet: of the report print only why ranks were stopped.
+        verbose: also list the collectives and peaks of ranks when nothing is wrong.
         paths: the files of `--save`.
         fail_on: as the option.
         answer: makes one report of a program's report and its findings.
@@ -169,6 +177,8 @@ def finisher(
     def finish(report: ExecReport | RanksResult, findings: CheckReport | None = None) -> bool:
         with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
             sys.stdout.flush()  # what the program printed comes first
+        if verbose:
+            report = _verbose(report)
         shown: list[Report] = [] if quiet else [report]
         if answer is not None and isinstance(report, ExecReport) and findings is not None:
             shown = [answer(report, findings)]
@@ -189,6 +199,13 @@ def finisher(
         return False
 
     return finish
+
+
+def _verbose(report: ExecReport | RanksResult) -> ExecReport | RanksResult:
+    """Return the report with all tables of its ranks."""
+    if isinstance(report, RanksResult):
+        return replace(report, verbose=True)
+    return replace(report, ranks=tuple(replace(ranks, verbose=True) for ranks in report.ranks))
 
 
 def _reasons(report: ExecReport | RanksResult, findings: CheckReport | None, fail_on: Fails) -> Iterator[str]:

@@ -238,6 +238,8 @@ class Trained(Event):
     steps: int
     shapes: dict[str, int]
     """Forward calls by their shapes, `[4, 8] → [4, 1]`."""
+    skipped: int = 0
+    """Steps that a GradScaler left out."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Model:
     def __init__(self, name: str, ranks: list[int], parameters: list[Any]) -> None:
         self.name, self.ranks = name, ranks
         self.parameters = {id(each): weakref.ref(each, self._forget) for each in parameters}
-        self.forwards = self.trains = self.steps = self.averaged = 0
+        self.forwards = self.trains = self.steps = self.skipped = self.averaged = 0
         self.pass_seen = self.passes = self.unsynced = 0
         self.reached: int | None = None
         """The number of the last backward pass that came to an output; None if no output has a history."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
@@ -191,6 +192,14 @@ class TrainingNotes:
             if is_checked(model.steps):
                 self.compare(model, at)
 
+    @never_raises
+    def scaled(self, optimizer: Any, state: Any) -> None:
+        """Count a step that a GradScaler skips, since it found infinite or NaN gradients."""
+        if any(float(each) for each in state["found_inf_per_device"].values()):
+            for model in self._of(optimizer):
+                model.skipped += 1
+                model.averaged = 0
+
     def backward_passes(self) -> int:
         """Count the backward passes that were averaged."""
         return sum(model.passes for model in self.models)
@@ -207,9 +216,10 @@ class TrainingNotes:
         if isinstance(model, Optimized):
             self.notes.write(model.sums())
         elif isinstance(model, Wrapped):
-            if model.passes and not model.steps:
+            if model.passes and not model.steps and not model.skipped:
                 self.notes.write(Unstepped(model.name, model.wrapper))
-            self.notes.write(Trained(model.name, model.forwards, model.passes, model.steps, model.shapes))
+            sums = (model.forwards, model.passes, model.steps, model.shapes, model.skipped)
+            self.notes.write(Trained(model.name, *sums))
 
     def unused(self) -> list[str]:
         """Name the parameters of all modules that have no gradient."""
@@ -261,6 +271,11 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
     def add_param_group(add: Any, self: Any, group: Any) -> None:
         add(self, group)
         know(self.param_groups[-1]["params"])
+
+    @around(GradScaler, "_maybe_opt_step")
+    def maybe_step(step: Any, self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        found.scaled(optimizer, state)
+        return step(self, optimizer, state, *args, **kwargs)
 
     optimizers.register_optimizer_step_pre_hook(
         lambda optimizer, _args, _kwargs: found.begins_step(optimizer)
