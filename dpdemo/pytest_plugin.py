@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,7 @@ the session's; options are those of dpdemo.virtual.virtual_gpus, such as memory=
 _OPTIONS = ("memory", "storage", "random", "card")
 _ROOMS = ("virtual", "ranks", "running", "startup", "executing")
 _HIDDEN = tuple(f"dpdemo.{room}." for room in _ROOMS)
-_OUR_FRAME = tuple(f'File "{os.path.join(os.path.dirname(__file__), room)}{os.sep}' for room in _ROOMS)
+_OUR_FRAME = tuple(f'File "{Path(__file__).parent / room}{os.sep}' for room in _ROOMS)
 _gpus = pytest.StashKey["VirtualGpus"]()
 _stack = pytest.StashKey[contextlib.ExitStack]()
 
@@ -94,9 +95,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Leave dpdemo's frames out of a failure's traceback; `pytest --full-trace` shows them."""
     has_gpus = _gpus in item.stash or _gpus in item.config.stash
     if call.excinfo is None or not has_gpus or item.config.option.fulltrace:

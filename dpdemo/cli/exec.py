@@ -177,9 +177,7 @@ def finisher(
     def finish(report: ExecReport | RanksResult, findings: CheckReport | None = None) -> bool:
         with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
             sys.stdout.flush()  # what the program printed comes first
-        if verbose:
-            report = _verbose(report)
-        shown: list[Report] = [] if quiet else [report]
+        shown: list[Report] = [] if quiet else [_verbose(report) if verbose else report]
         if answer is not None and isinstance(report, ExecReport) and findings is not None:
             shown = [answer(report, findings)]
         elif findings is not None:
@@ -191,8 +189,7 @@ def finisher(
                 stderr.write("\n")
                 each.write("table", stderr)
             if quiet:
-                worlds = report.ranks if isinstance(report, ExecReport) else (report,)
-                stderr.writelines(f"{line}\n" for result in worlds for line in result.problem)
+                stderr.writelines(f"{line}\n" for result in _worlds(report) for line in result.problem)
             reasons = list(_reasons(report, findings, fail_on))
             stderr.writelines(f"--fail-on {fail_on}: {reason}\n" for reason in reasons)
             return bool(reasons)
@@ -208,11 +205,17 @@ def _verbose(report: ExecReport | RanksResult) -> ExecReport | RanksResult:
     return replace(report, ranks=tuple(replace(ranks, verbose=True) for ranks in report.ranks))
 
 
+def _worlds(report: ExecReport | RanksResult) -> tuple[RanksResult, ...]:
+    """Return the ranks' results of a report."""
+    return report.ranks if isinstance(report, ExecReport) else (report,)
+
+
 def _reasons(report: ExecReport | RanksResult, findings: CheckReport | None, fail_on: Fails) -> Iterator[str]:
     """Yield what `--fail-on` exits for."""
     if fail_on == "mistakes":
-        worlds = report.ranks if isinstance(report, ExecReport) else (report,)
-        yield from (str(each) for world in worlds for each in world.mistakes if each.kind == "mistake")
+        yield from (
+            str(each) for world in _worlds(report) for each in world.mistakes if each.kind == "mistake"
+        )
     elif fail_on != "never" and findings is not None and findings.fails(fail_on):
         yield findings.summary
 

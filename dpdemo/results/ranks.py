@@ -244,11 +244,12 @@ def _skipped(of_ranks: dict[int, list[RankModel]]) -> str:
     counts = {rank: sum(model.skipped for model in models) for rank, models in of_ranks.items()}
     by_count = alike(counts, counts.__getitem__).items()
     parts = [
-        f"{counted(count, 'step')}{f' on {_ranks(same)}' if len(by_count) > 1 else ''}"
+        f"{counted(count, 'step')}{f' on ranks {_ranks(same)}' if len(by_count) > 1 else ''}"
         for count, same in by_count
         if count
     ]
-    return f"Skipped by the GradScaler, since a gradient was infinite or NaN: {'; '.join(parts)}" * bool(parts)
+    why = "Skipped by the GradScaler, since a gradient was infinite or NaN"
+    return f"{why}: {'; '.join(parts)}" if parts else ""
 
 
 def _loaders(report: RanksResult) -> Iterator[_Part]:
