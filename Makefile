@@ -1,27 +1,45 @@
-# `make demo` and `make test` are all a new user needs; each makes the environment first.
-# A GPU user picks another torch: `make demo TORCH=torch`. CONTRIBUTING.md lists the programs under tests/tools.
+# `make demo` is all that a new user needs; `make test` installs the rest. Both make .venv first.
+# CONTRIBUTING.md lists the programs under tests/tools.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+# PyTorch's CPU build, since on Linux PyPI's own brings gigabytes of CUDA; an empty TORCH_INDEX takes PyPI's.
+# Only torch comes from there, and where it cannot be reached from pip's own index.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 VENV ?= .venv
 BIN := $(VENV)/bin
+# What is not imported needs no bytecode, and the rest is compiled when it is imported first
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 # Test processes share the cores: more than one thread in each only waits for the others
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 .PHONY: demo test test-all test-gpus bench lint docs clean
 .DEFAULT_GOAL := demo
 
-# The stamp's name carries the torch asked for, so that another TORCH installs again.
-STAMP := $(VENV)/.installed-$(subst /,_,$(subst =,_,$(TORCH)))
+# The names of the stamps carry the torch asked for, so that another TORCH installs again.
+ASKED := $(subst /,_,$(subst =,_,$(TORCH)))
+RUNS := $(VENV)/.runs-$(ASKED)
+STAMP := $(VENV)/.installed-$(ASKED)
 
-$(STAMP): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
-	rm -f $(VENV)/.installed-*
-	touch "$@"
+$(RUNS): pyproject.toml
+	@echo "Installing into $(VENV): $(TORCH) ($(if $(TORCH_INDEX),CPU build; for GPUs: make VENV=.venv-gpu TORCH_INDEX=,PyPI's build)), Typer, Rich, ruamel.yaml"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) $(if $(TORCH_INDEX),--retries 1 --no-deps --extra-index-url $(TORCH_INDEX)) "$(TORCH)"
+	@$(PIP) --editable .
+	@$(BIN)/python -c "from importlib.metadata import version; print('Installed torch', version('torch'))"
+	@rm -f $(VENV)/.runs-* $(VENV)/.installed-*
+	@touch "$@"
 
-demo: $(STAMP)
-	$(BIN)/dpdemo run --virtual --gpus 0,1,2
+$(STAMP): $(RUNS)
+	@echo "Installing what tests need into $(VENV): pytest, ruff, mypy and others of [dev] in pyproject.toml"
+	@$(PIP) --editable ".[dev]"
+	@touch "$@"
+
+demo: $(RUNS)
+	@echo "Running PyTorch's DataParallel tutorial on three GPUs that this CPU emulates: dpdemo run --virtual --gpus 3"
+	@echo
+	@$(BIN)/dpdemo run --virtual --gpus 3
+	@echo
+	@echo "Next, a program for torchrun on two ranks: $(BIN)/dpdemo exec --ranks 2 -m dpdemo.examples.ddp"
 
 # The fast part of the suite: every test that is not marked `slow`.
 test: $(STAMP)

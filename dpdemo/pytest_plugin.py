@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 _MARKER = """virtual_gpus(n, **options): run the test on n virtual GPUs of dpdemo, or on none, in place of \
 the session's; options are those of dpdemo.virtual.virtual_gpus, such as memory="24GiB" or random="cpu"."""
 _OPTIONS = ("memory", "storage", "random", "card")
+_ROOMS = ("virtual", "ranks", "running", "startup", "executing")
+_HIDDEN = tuple(f"dpdemo.{room}." for room in _ROOMS)
+_OUR_FRAME = tuple(f'File "{Path(__file__).parent / room}{os.sep}' for room in _ROOMS)
 _gpus = pytest.StashKey["VirtualGpus"]()
 _stack = pytest.StashKey[contextlib.ExitStack]()
 
@@ -87,6 +92,51 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         if _stack in item.stash:
             item.stash[_stack].close()
             del item.stash[_stack]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Leave dpdemo's frames out of a failure's traceback; `pytest --full-trace` shows them."""
+    has_gpus = _gpus in item.stash or _gpus in item.config.stash
+    if call.excinfo is None or not has_gpus or item.config.option.fulltrace:
+        return (yield)
+    _hide_frames(call.excinfo.value)
+    report = yield
+    for repr_traceback, *_ in getattr(report.longrepr, "chain", ()):
+        for entry in repr_traceback.reprentries:
+            entry.lines[:] = _without_frames(entry.lines)
+    return report
+
+
+def _hide_frames(error: BaseException) -> None:
+    """Mark dpdemo's modules in the tracebacks of an error and its causes as pytest wants it."""
+    pending, seen = [error], set[int]()
+    while pending:
+        error = pending.pop()
+        if id(error) in seen:
+            continue
+        seen.add(id(error))
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            names = frame.f_globals
+            if str(names.get("__name__", "")).startswith(_HIDDEN):
+                names["__tracebackhide__"] = True  # pytest looks for it among a frame's globals
+        pending += [each for each in (error.__cause__, error.__context__) if each is not None]
+
+
+def _without_frames(lines: list[str]) -> Iterator[str]:
+    """Drop dpdemo's frames from the text of a traceback, such as a replica's in an error's message."""
+    dropped_at = -1
+    for line in lines:
+        text = line.removeprefix("E").lstrip()
+        depth = len(line) - len(text)
+        if depth <= dropped_at:
+            dropped_at = -1
+        if dropped_at < 0 and text.startswith(_OUR_FRAME):
+            dropped_at = depth
+        if dropped_at < 0:
+            yield line
 
 
 @pytest.fixture

@@ -269,3 +269,29 @@ def test_a_test_whose_ranks_wait_for_each_other_fails_and_says_where(session):
             "  rank 1: recv #1 from rank 0 of * float32 at test_it.py:*",
         ]
     )
+
+
+@needs_no_gpu
+def test_a_failing_test_shows_its_own_lines_and_no_frame_of_dpdemo(session):
+    test = """
+        import torch
+        from torch import nn
+
+        class Net(nn.Linear):
+            def forward(self, x):
+                return super().forward(x) * torch.ones(2).cuda(0)
+
+        def test_clash():
+            torch.ones(2).cuda(0) + torch.ones(2).cuda(1)
+
+        def test_in_a_replica():
+            nn.DataParallel(Net(3, 2)).cuda()(torch.ones(4, 3))
+    """
+    done = session("--virtual-gpus", "2", test_it=test)
+    done.assert_outcomes(failed=2)
+    text = done.stdout.str()
+    assert text.count("found at least two devices") >= 2
+    assert "return super().forward(x) * torch.ones(2).cuda(0)" in text
+    assert str(ROOT / "dpdemo" / "virtual") not in text
+    assert "dpdemo/virtual" not in text
+    assert "dpdemo/virtual" in session("--virtual-gpus", "2", "--full-trace").stdout.str()

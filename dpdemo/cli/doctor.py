@@ -1,5 +1,6 @@
 """`dpdemo doctor`: one screen about a model or a program; `dpdemo TARGET` alone is the same."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -7,12 +8,14 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.check import failing_apart
 from dpdemo.cli.completion import models
-from dpdemo.cli.edge import print_report
+from dpdemo.cli.edge import print_hint, print_report
 from dpdemo.cli.settings import read_gpu_memory, without_effect
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import UsageError
+from dpdemo.results.console import canvas_of, write_lines
+from dpdemo.results.diagnosis import Diagnosis
 from dpdemo.timing.links import DEFAULT_LINK, find_link
 
 EXAMPLES = (
@@ -76,11 +79,28 @@ def command(
         )
     with failing_apart(ctx.obj):
         with loading_torch(hides_gpus=True):
-            from dpdemo.diagnosing.diagnose import Case, diagnose
+            from dpdemo.diagnosing.case import Case
+            from dpdemo.diagnosing.diagnose import diagnose
 
         case = Case(name, num_gpus, batch_size, tuple(input or ()), gpu_memory, gpu, link)
-        with users_code(quiet=quiet, doing="doctor") as say:
-            report = diagnose(case, say)
-    print_report(report, form, save, quiet=quiet)
+        out, num_shown = sys.stdout, 0
+
+        def show(report: Diagnosis) -> None:
+            """Print the new answers, above the line of progress."""
+            nonlocal num_shown
+            if form == "text":
+                write_lines(report.after(num_shown, canvas_of(out)), out)
+                out.flush()
+                num_shown = len(report.answers)
+
+        try:
+            with users_code(quiet=quiet, doing="doctor") as say:
+                report = diagnose(case, say, show)
+        except KeyboardInterrupt:
+            print_hint("interrupted: the questions that are missing were not answered")
+            raise
+    if form == "text":
+        show(report)
+    print_report(report, None if form == "text" else form, save, quiet=quiet)
     if not report.ok:
         raise typer.Exit(1)

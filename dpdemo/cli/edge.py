@@ -78,16 +78,18 @@ class Edge(Caller):
         return f"--set {key}" if is_set else f"--{_FLAGS.get(key, key).replace('_', '-')}"
 
 
-def print_report(report: "Report", form: str, paths: Sequence[Path] | None, *, quiet: bool) -> None:
+def print_report(report: "Report", form: str | None, paths: Sequence[Path] | None, *, quiet: bool) -> None:
     """Save a report under every path, then write it to stdout.
 
-    The files come first: the reader of stdout may leave before the end, and wants the files nevertheless.
+    Without a form it is on stdout already. The files come first: the reader of stdout may leave before the
+    end, and wants the files nevertheless.
     """
     for path in paths or ():
         report.save(path)
         if not quiet:
             print_hint(f"saved to {path}")
-    report.write(form)
+    if form is not None:
+        report.write(form)
     gc.freeze()  # only the end is left, where Python would look through all of torch for garbage
 
 

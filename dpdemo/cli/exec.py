@@ -4,6 +4,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -28,7 +29,7 @@ from dpdemo.results.ranks import Mistake, RanksResult
 from dpdemo.results.report import Report
 
 EXAMPLES = (
-    "exec --gpus 4 train.py --epochs 1",
+    "exec --ranks 4 train.py --epochs 1",
     "exec --gpus 4 --check train.py",
     "exec --gpus 2 --gpu-memory 24GiB -m pkg.train",
 )
@@ -43,22 +44,24 @@ _INTERPRETER = re.compile(r"python[0-9.]*")
 Words = Annotated[
     list[str], typer.Argument(metavar="SCRIPT [ARGS]", help="What to run; ARGS are all its own.")
 ]
-Count = Annotated[o.Text, o.option("--gpus -g N", o.GPUS, "Number of virtual GPUs. (default: 2)")]
+Count = Annotated[o.Text, o.option("--gpus -g N", o.MAIN, "Number of virtual GPUs. (default: 2)")]
 _RANKS = "Run it as N ranks of torch.distributed, a virtual GPU each."
-Ranks = Annotated[int | None, o.option("--ranks --nproc-per-node N", o.GPUS, _RANKS, min=1, max=MAX_GPUS)]
+Ranks = Annotated[int | None, o.option("--ranks --nproc-per-node N", o.MAIN, _RANKS, min=1, max=MAX_GPUS)]
 _RANDOM = "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."
 Random = Annotated[Literal["cuda", "cpu"], o.option("--random", o.GPUS, _RANDOM)]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
 _CHECK = "Check every DataParallel call; with --ranks, compare gradients with those of one process."
-Check = Annotated[bool, o.option("--check", o.CHECKS, _CHECK)]
+Check = Annotated[bool, o.option("--check", o.MAIN, _CHECK)]
 _STEPS = "First steps that --ranks --check compares. (default: 3)"
 Steps = Annotated[int | None, o.option("--steps K", o.CHECKS, _STEPS, min=1, max=100)]
 DEFAULT_STEPS = 3
 _TRACE = "Follow one sample through all ranks: its index, or what the report calls its content."
 TraceSample = Annotated[o.Text, o.option("--trace-sample N", o.DATA, _TRACE)]
-SaveReport = Annotated[list[Path] | None, o.saved(o.OUTPUT, endings(("json",)), o.SAVE, "--save --report")]
+SaveReport = Annotated[list[Path] | None, o.saved(o.MAIN, endings(("json",)), o.SAVE, "--save --report")]
 _QUIET = "No hints, and no report but why ranks were stopped and what --fail-on names."
 Quiet = Annotated[bool, o.option("--quiet -q", o.OUTPUT, _QUIET)]
+_VERBOSE = "Also list the collectives of ranks and the peak memory of each GPU when nothing is wrong."
+Verbose = Annotated[bool, o.option("--verbose -v", o.OUTPUT, _VERBOSE)]
 Fails = Literal["mistakes", "error", "warning", "info", "never"]
 _FAIL_ON = "Exit with 1 from a mistake of ranks, or with --check from a finding of this severity on."
 FailOn = Annotated[Fails, o.option("--fail-on", o.CHECKS, _FAIL_ON)]
@@ -80,6 +83,7 @@ def command(
     trace_sample: TraceSample = None,
     fail_on: FailOn = "never",
     save: SaveReport = None,
+    verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
     """Run an unmodified program on virtual GPUs, then report how each call was split.
@@ -87,6 +91,7 @@ def command(
     It runs as python SCRIPT ARGS would, and exits as it does; the report goes to stderr when it is over. With
     --gpu-memory an allocation past it raises torch.OutOfMemoryError, as on a GPU.
     """
+    exclusive(ctx, "quiet", "verbose")
     paths = [path.absolute() for path in save or ()]  # the program may change the folder
     num_gpus = (ranks or DEFAULT_GPUS) if gpus is None else parse_num_virtual(gpus)
     if gpu is not None:
@@ -105,7 +110,8 @@ def command(
         without_effect(ctx, ("steps",), "`--ranks N --check` beside it", "less", "add both")
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
-    finish = finisher(quiet=quiet, paths=paths, fail_on=fail_on)
+    is_memory_asked = gpu is not None or gpu_memory is not None
+    finish = finisher(quiet=quiet, verbose=verbose or is_memory_asked, paths=paths, fail_on=fail_on)
     if ranks is not None:
         exclusive(ctx, "ranks", "select", "ignore")  # rules are for DataParallel's calls
         from dpdemo.executing.ranks import Extras, run_ranks
@@ -154,6 +160,7 @@ def _hint(words: list[str]) -> None:
 def finisher(
     *,
     quiet: bool = False,
+    verbose: bool = False,
     paths: Sequence[Path] = (),
     fail_on: Fails = "never",
     answer: Callable[[ExecReport, CheckReport], Report] | None = None,
@@ -162,6 +169,7 @@ def finisher(
 
     Args:
         quiet: of the report print only why ranks were stopped.
+        verbose: also list the collectives and peaks of ranks when nothing is wrong.
         paths: the files of `--save`.
         fail_on: as the option.
         answer: makes one report of a program's report and its findings.
@@ -182,7 +190,7 @@ def finisher(
     def finish(report: ExecReport | RanksResult, findings: CheckReport | None = None) -> bool:
         with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
             sys.stdout.flush()  # what the program printed comes first
-        shown: list[Report] = [] if quiet else [report]
+        shown: list[Report] = [] if quiet else [_verbose(report) if verbose else report]
         if answer is not None and isinstance(report, ExecReport) and findings is not None:
             shown = [answer(report, findings)]
         elif findings is not None:
@@ -194,8 +202,7 @@ def finisher(
                 stderr.write("\n")
                 each.write("table", stderr)
             if quiet:
-                worlds = report.ranks if isinstance(report, ExecReport) else (report,)
-                stderr.writelines(f"{line}\n" for result in worlds for line in result.problem)
+                stderr.writelines(f"{line}\n" for result in _worlds(report) for line in result.problem)
             reasons = list(_reasons(report, findings, fail_on))
             stderr.writelines(f"--fail-on {fail_on}: {reason}\n" for reason in reasons)
             return bool(reasons)
@@ -204,10 +211,22 @@ def finisher(
     return finish
 
 
+def _verbose(report: ExecReport | RanksResult) -> ExecReport | RanksResult:
+    """Return the report with all tables of its ranks."""
+    if isinstance(report, RanksResult):
+        return replace(report, verbose=True)
+    return replace(report, ranks=tuple(replace(ranks, verbose=True) for ranks in report.ranks))
+
+
+def _worlds(report: ExecReport | RanksResult) -> tuple[RanksResult, ...]:
+    """Return the ranks' results of a report."""
+    return report.ranks if isinstance(report, ExecReport) else (report,)
+
+
 def _reasons(report: ExecReport | RanksResult, findings: CheckReport | None, fail_on: Fails) -> Iterator[str]:
     """Yield what `--fail-on` exits for."""
     if fail_on == "mistakes":
-        worlds = report.ranks if isinstance(report, ExecReport) else (report,)
+        worlds = _worlds(report)
         found: list[Mistake | Cause] = [each for world in worlds for each in world.mistakes]
         found += [each for world in worlds if world.comparison for each in world.comparison.mistakes]
         yield from (str(each) for each in found if each.kind == "mistake")

@@ -16,6 +16,8 @@ from dpdemo.errors import UsageError
 from dpdemo.files import check_save_path, endings
 from dpdemo.wording import show
 
+MAIN = "Most used"
+"""The panel of options that people type first; the others follow, each in the panel of its subject."""
 GPUS, DATA, MODEL, CHECKS, OUTPUT = "GPUs", "Data", "Model", "Checks", "Output"
 OfTable = Literal["json", "csv", "markdown"]
 """The formats of a report that is a table; others have `json` alone, and perhaps formats of their own."""
@@ -106,13 +108,13 @@ _FORM = option("--format -f", OUTPUT, "Format of the report.")
 ConfigFile = Annotated[
     Text, option("--config -c FILE", MODEL, "YAML file with any keys of the config.", is_eager=True)
 ]
-Gpus = Annotated[Text, _key("gpus", GPUS, "-g GPUS")]
+Gpus = Annotated[Text, _key("gpus", MAIN, "-g GPUS")]
 GpusArgument = Annotated[Text, _argument("GPUS", "The same as --gpus.")]
 Strategy = Annotated[Literal["dp", "ddp"] | None, _key("strategy", GPUS)]
-BatchSize = Annotated[int | None, _key("batch_size", DATA, "SAMPLES")]
+BatchSize = Annotated[int | None, _key("batch_size", MAIN, "-b SAMPLES")]
 DataSize = Annotated[int | None, _key("data_size", DATA, "SAMPLES")]
 DropLast = Annotated[bool | None, _key("drop_last", DATA)]
-Model = Annotated[Text, _key("model", MODEL, "MODEL", completion.models)]
+Model = Annotated[Text, _key("model", MAIN, "MODEL", completion.models)]
 _SET = "Set any key of the config, such as seed=1 or dim=1 (repeatable)."
 SetKeys = Annotated[Texts, option("--set KEY=VALUE", MODEL, _SET, completion.keys)]
 
@@ -121,9 +123,9 @@ TextForm = Annotated[Literal["text", "json"], _FORM]
 PlainForm = Annotated[Literal["table", OfTable], _FORM]
 SplitForm = Annotated[Literal["table", "transcript", OfTable], _FORM]
 CheckForm = Annotated[Literal["text", OfCheck], _FORM]
-SaveText = Annotated[list[Path] | None, saved(OUTPUT, endings(("json",)), SAVE)]
-Save = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(OfTable)), SAVE)]
-SaveCheck = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(OfCheck)), SAVE)]
+SaveText = Annotated[list[Path] | None, saved(MAIN, endings(("json",)), SAVE)]
+Save = Annotated[list[Path] | None, saved(MAIN, endings(get_args(OfTable)), SAVE)]
+SaveCheck = Annotated[list[Path] | None, saved(MAIN, endings(get_args(OfCheck)), SAVE)]
 Quiet = Annotated[bool, option("--quiet -q", OUTPUT, "No hints, no progress.")]
 Verbose = Annotated[bool, option("--verbose -v", OUTPUT, "List every batch separately.")]
 
@@ -131,7 +133,7 @@ Verbose = Annotated[bool, option("--verbose -v", OUTPUT, "List every batch separ
 _TARGET = """The model: model.py:Net, pkg.mod:Net, transformers:gpt2-xl, torchvision:resnet50, timm:..., or \
 a built-in name."""
 Target = Annotated[str, _argument("TARGET", _TARGET, completion.models)]
-Count = Annotated[Text, option("--gpus -g N", GPUS, "Number of virtual GPUs. (default: 4)")]
+Count = Annotated[Text, option("--gpus -g N", MAIN, "Number of virtual GPUs. (default: 4)")]
 Virtual = Annotated[bool, option("--virtual", GPUS, "Use virtual GPUs: no GPU is needed.")]
 _CARD = "The card, for its memory and CUDA's own share of it: A100-80GB, T4, RTX3090."
 Card = Annotated[Text, option("--gpu CARD", GPUS, _CARD, completion.cards)]
@@ -141,10 +143,10 @@ _LINK = "Connection of the GPUs: pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4,
 Link = Annotated[str, option("--link NAME", GPUS, _LINK, completion.links)]
 _INPUT = """One for each argument of the model: 32x128, mask=32x128:bool, ids=32x16:int64<1000. By default \
 inferred from the first layer."""
-InputSpec = Annotated[Texts, option("--input [NAME=]SHAPE[:TYPE[<N]]", DATA, _INPUT)]
+InputSpec = Annotated[Texts, option("--input [NAME=]SHAPE[:TYPE[<N]]", MAIN, _INPUT)]
 _INPUTS = "Function that returns the inputs for a batch size."
 InputsFrom = Annotated[Text, option("--inputs pkg.mod:function", DATA, _INPUTS)]
-Rows = Annotated[int | None, option("--batch-size ROWS", DATA, "Rows of the batch. (default: 32)", **SIZE)]
+Rows = Annotated[int | None, option("--batch-size -b ROWS", MAIN, "Rows of the batch. (default: 32)", **SIZE)]
 _LOSS = """mean, mse, cross-entropy, output.loss, or a function of the output, pkg.mod:function. (default: \
 output.loss if there is one, else mean)"""
 Loss = Annotated[Text, option("--loss LOSS", MODEL, _LOSS, completion.losses)]

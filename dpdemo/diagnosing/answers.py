@@ -22,6 +22,8 @@ EVEN, RIGHT, FITS, PAYS, NEXT = (
     "Does it pay?",
     "What next?",
 )
+_OURS = ("--gpus", "-g", "--gpu", "--gpu-memory", "--quiet", "-q", "--link", "--input", "--save")
+"""Options of `doctor` that people may write behind a script."""
 _FITS: dict[MemoryAnswer, tuple[Mark, str]] = {
     "fits": ("good", "yes"),
     "tight": ("look", "tightly"),
@@ -69,15 +71,15 @@ def rightness(report: CheckReport, more: str) -> Answer:
     if not report.findings and (report.ended_by or not report.compared):
         return Answer(RIGHT, "unknown", report.nothing_found, more)
     if not report.findings and report.notes:
-        rest = f" (and {len(report.notes) - 1} more)" if len(report.notes) > 1 else ""
-        return Answer(
-            RIGHT, "unknown", f"no pitfalls in what could be looked at: {report.notes[0]}{rest}", more
-        )
+        found = f"no pitfalls in what could be looked at: {'; '.join(report.notes)}"
+        return Answer(RIGHT, "unknown", found, more)
     if not report.findings:
         return Answer(RIGHT, "good", "yes: equal to one GPU in all that was tried", more)
-    first = report.findings[0]
-    rest = f" (and {len(report.findings) - 1} more)" if len(report.findings) > 1 else ""
-    text = f"{first.code} {first.name}: {first.message}{rest}"
+    first, *others = report.findings
+    names = dict.fromkeys(f"{each.code} {each.name}" for each in others)
+    rest = f"; also {', '.join(names)}" if names else ""
+    ended = f"; {report.ending}" if report.ended_by else ""
+    text = f"{first.code} {first.name}: {first.message}{rest}{ended}"
     return Answer(RIGHT, "bad" if not report.ok else "look", text, more)
 
 
@@ -130,6 +132,14 @@ def _repairs(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -
         yield f"take a batch that {num_gpus} GPUs share evenly: {' or '.join(map(str, near))}"
 
 
+def _to_go_on(report: ExecReport, findings: CheckReport) -> str:
+    """Advise on a program that died; an option of dpdemo behind the script may be why."""
+    misplaced = [word for word in report.arguments if word.partition("=")[0] in _OURS]
+    if misplaced:
+        return f"write {misplaced[0]} before {report.program}: behind it, it belongs to the program"
+    return "make the program run to its end" + f" ({findings.ended_by})" * bool(findings.ended_by)
+
+
 def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:
     """Answer for a program that was run on virtual GPUs."""
     words = " ".join([report.program, *report.arguments])
@@ -138,8 +148,11 @@ def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:
     right = rightness(findings, f"{more} --check {words}")
     if evenness.mark == "unknown" and right.mark == "good":  # nothing was found where nothing was tried
         right = Answer(RIGHT, "unknown", evenness.text, right.more)
-    found = [evenness, right, fitting_of_program(report)]
-    if right.mark == "unknown":
+    pays = "not computed for a program: dpdemo speedup takes its model"
+    found = [evenness, fitting_of_program(report), Answer(PAYS, "unknown", pays), right]
+    if findings.ended_by:
+        found.append(Answer(NEXT, "look", _to_go_on(report, findings)))
+    elif right.mark == "unknown":
         found.append(Answer(NEXT, "look", "let the program reach a call of torch.nn.DataParallel"))
     else:
         found.append(next_step(found, None, len(report.devices)))

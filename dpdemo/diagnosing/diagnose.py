@@ -1,77 +1,32 @@
-"""`diagnose`: simulate, check, memory and speedup for one model, one answer of each."""
+"""`diagnose`: simulate, memory, speedup and check for one model, one answer of each."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from shlex import quote
-from typing import Any
+from dataclasses import replace
 
 from dpdemo.checking.engine import check_found
 from dpdemo.checking.request import Request
-from dpdemo.config.fields import Config
-from dpdemo.config.load import make_config
 from dpdemo.diagnosing import answers
+from dpdemo.diagnosing.case import DEFAULT_BATCH_SIZE, Case
+from dpdemo.diagnosing.limit import limited
 from dpdemo.errors import DpdemoError
 from dpdemo.memory import predict_memory
 from dpdemo.models.inputspec import read_input
 from dpdemo.models.targets import batches_of_target, find_model
 from dpdemo.results.diagnosis import Answer, Diagnosis
+from dpdemo.results.memory import MemoryReport
 from dpdemo.splitting.predict import predict
 from dpdemo.timing import predict_speedup
-from dpdemo.timing.links import DEFAULT_LINK, find_link
+from dpdemo.timing.links import find_link
 from dpdemo.timing.observe import observe_workload
 from dpdemo.virtual import virtual_gpus
 
-DEFAULT_GPUS = 4
-DEFAULT_BATCH_SIZE = 32
 Progress = Callable[[str], None]
+Answered = Callable[[Diagnosis], None]
+"""Takes the diagnosis as far as it is known: the answers come one by one."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model to diagnose: a target, the number of GPUs, the batch and the inputs.
-
-    `gpu` is the name of the GPUs' card, `gpu_memory` what each can hold (`24GiB`, or a list with commas);
-    `link` joins them.
-    """
-
-    target: str
-    num_gpus: int = DEFAULT_GPUS
-    batch_size: int | None = None
-    inputs: tuple[str, ...] = ()
-    gpu_memory: str | None = None
-    gpu: str | None = None
-    link: str = DEFAULT_LINK
-
-    @property
-    def config(self) -> Config:
-        """One batch of it as a config."""
-        size = self.batch_size or DEFAULT_BATCH_SIZE
-        return make_config(
-            {"model": self.target, "gpus": self.num_gpus, "batch_size": size, "data_size": size},
-        )
-
-    @property
-    def sizes(self) -> list[str] | str | None:
-        """The capacity of the GPUs: one size for all, or one for each."""
-        return self.gpu_memory.split(",") if self.gpu_memory and "," in self.gpu_memory else self.gpu_memory
-
-    def hardware(self) -> Iterator[str]:
-        """Write the options of `dpdemo memory` that name the GPUs."""
-        if self.gpu is not None:
-            yield f"--gpu {quote(self.gpu)}"
-        if self.gpu_memory is not None:
-            yield f"--gpu-memory {quote(self.gpu_memory)}"
-
-    def command(self, name: str, *more: str) -> str:
-        """Write the command that tells more."""
-        target = quote(self.target)
-        model = [target] if name in {"check", "speedup"} else ["--model", target]
-        inputs = [] if name == "simulate" else [f"--input {quote(text)}" for text in self.inputs]
-        return " ".join(["dpdemo", name, *model, f"--gpus {self.num_gpus}", *inputs, *more])
-
-
-def diagnose(case: Case, progress: Progress | None = None) -> Diagnosis:
-    """Answer the questions about a model under DataParallel.
+def diagnose(case: Case, progress: Progress | None = None, answered: Answered | None = None) -> Diagnosis:
+    """Answer the questions about a model under DataParallel; those that need no numbers first.
 
     Raises:
         UsageError: if the model cannot be built, or its inputs are neither given nor inferable.
@@ -80,30 +35,36 @@ def diagnose(case: Case, progress: Progress | None = None) -> Diagnosis:
     say = progress or (lambda _: None)
     case.config  # noqa: B018 - a wrong target is an error before anything is built
     case, assumed = _with_inputs(case)
-    found = []
-    for what, ask in _questions(case):
+    report = Diagnosis(case.target, case.num_gpus, case.batch_size, assumed, ())
+    for what, ask in _questions(case, say):
         say(what)
-        found.append(ask())
-    found.append(answers.next_step(found, case.batch_size, case.num_gpus))
-    return Diagnosis(case.target, case.num_gpus, case.batch_size, assumed, tuple(found))
+        report = replace(report, answers=(*report.answers, ask()))
+        if answered is not None:
+            answered(report)
+    last = answers.next_step(report.answers, case.batch_size, case.num_gpus)
+    return replace(report, answers=(*report.answers, last))
 
 
-def _questions(case: Case) -> Iterator[tuple[str, Callable[[], Answer]]]:
+def _questions(case: Case, say: Progress) -> Iterator[tuple[str, Callable[[], Answer]]]:
     config, given = case.config, list(case.inputs) or None
     size = f"--batch-size {config.batch_size}"
 
     def fits() -> Answer:
-        report = predict_memory(config, inputs=given, gpu_memory=case.sizes, gpu=case.gpu)
-        return answers.fitting(report, case.command("memory", size, *case.hardware()))
+        return answers.fitting(_memory(case), case.command("memory", size, *case.hardware()))
 
     def pays() -> Answer:
         report = predict_speedup(observe_workload(config, given), find_link(case.link), case.num_gpus)
         return answers.paying(report, case.command("speedup", size, f"--link {case.link}"))
 
     yield "splitting", lambda: answers.evenness(predict(config), case.command("simulate", size))
-    yield "checking", lambda: answers.rightness(_checked(case), case.command("check"))
     yield "predicting memory", lambda: _or_why_not(answers.FITS, fits)
     yield "counting what is copied", lambda: _or_why_not(answers.PAYS, pays)
+    yield "checking", lambda: _right(case, say)
+
+
+def _memory(case: Case) -> MemoryReport:
+    given = list(case.inputs) or None
+    return predict_memory(case.config, inputs=given, gpu_memory=case.sizes, gpu=case.gpu)
 
 
 def _or_why_not(question: str, ask: Callable[[], Answer]) -> Answer:
@@ -114,12 +75,24 @@ def _or_why_not(question: str, ask: Callable[[], Answer]) -> Answer:
         return Answer(question, "unknown", error.message.partition("\n")[0])
 
 
-def _checked(case: Case) -> Any:
-    given = list(case.inputs) or None
-    return check_found(
-        lambda: (find_model(case.target), given),
-        Request(gpus=case.num_gpus, batch_size=case.batch_size, target=case.target),
+def _right(case: Case, say: Progress) -> Answer:
+    """Check the model with a batch that this machine can run soon."""
+    try:
+        checked = limited(case, _memory)
+    except DpdemoError:  # the size of a step is unknown where memory cannot be predicted
+        checked = case
+    request = Request(
+        gpus=case.num_gpus,
+        batch_size=checked.batch_size,
+        target=case.target,
+        progress=lambda text: say(f"checking, {text}"),
     )
+    found = check_found(lambda: (find_model(case.target), list(checked.inputs) or None), request)
+    answer = answers.rightness(found, checked.command("check"))
+    if checked == case:
+        return answer
+    smaller = f"checked with {' '.join(checked.inputs)} to bound the work"
+    return replace(answer, text=f"{answer.text}; {smaller}")
 
 
 def _with_inputs(case: Case) -> tuple[Case, tuple[str, ...]]:

@@ -52,9 +52,16 @@ def execute(
     if check is not None:
         stack.enter_context(check.watching())
     process, fails = os.getpid(), False
+    code: object = None
 
     def seen() -> tuple[ExecReport, CheckReport | None]:
         findings = None if check is None else check.report(getattr(sys, "last_value", None))
+        if (
+            findings is not None
+            and code
+            and not (findings.compared or findings.findings or findings.ended_by)
+        ):
+            findings = replace(findings, ended_by=f"exit code {code}")
         report = _report(program, gpus, watch, hardware)
         worlds = () if ranks is None else ranks.close(program)
         return replace(report, check=findings, ranks=worlds), findings

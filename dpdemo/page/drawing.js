@@ -23,9 +23,14 @@ const times = (ratio) => `${ratio.toFixed(2).replace(/\.?0+$/, "")} ×`;
 const gpuName = (gpu) => `cuda:${gpu}`;
 const span = (first, last) => (first === last ? grouped(first) : `${grouped(first)}–${grouped(last)}`);
 
-/** A bar whose length is a share of the largest chunk; its colour only tells neighbours apart. */
-function bar(rows, largest, gpu) {
-  return make("span", { class: `bar hue${gpu % 5}`, width: rows / largest, "aria-hidden": "true" });
+const HUES = 12;
+
+/** The colour of a GPU; beyond the last they begin again, so a label always has the number too. */
+const hueOf = (gpu) => `hue${gpu % HUES}`;
+
+/** A bar whose length is a share of the largest chunk, perhaps with a label in it. */
+function bar(rows, largest, gpu, label = "") {
+  return make("span", { class: `bar ${hueOf(gpu)}`, width: rows / largest, "aria-hidden": "true" }, label);
 }
 
 /** A table: what its columns are called, then its rows, whose first cell is a heading. */

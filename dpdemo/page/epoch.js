@@ -8,7 +8,17 @@ function drawEpoch() {
   if (dropped) parts.push(`drop_last leaves out ${counted(dropped, "sample")}.`);
   parts.push(`The GPUs are at work ${percent(epoch.utilization)} of the time that the largest chunks take.`);
   show("epoch-summary", parts.join(" "));
+  show("rule", ruleSays(groupNow()));
   show("batches", ...epoch.groups.map(batchButton));
+}
+
+/** torch.chunk's rule in words, for one batch. */
+function ruleSays(group) {
+  const { batchSize, gpus, largest, smallest, idle } = group;
+  if (gpus === 1) return "One GPU gets the whole batch.";
+  return `The rule: torch.chunk gives ceil(${grouped(batchSize)} / ${gpus}) = ${counted(largest, "row")} to each GPU` +
+    (smallest < largest ? `; the last chunk has the ${grouped(smallest)} left over` : "") +
+    (idle ? `; none is left for ${counted(idle, "GPU")}` : "") + ".";
 }
 
 function batchButton(group) {
@@ -22,7 +32,7 @@ function batchButton(group) {
   make("span", {}, `${counted(group.batchSize, "sample")}: ${sizes}`), idle,
   make("span", { class: "pile", "aria-hidden": "true" },
     ...group.runs.flatMap((run) => [...Array(Math.min(run.count, 32)).keys()].map((index) =>
-      bar(run.rows, group.batchSize, run.first + index))))));
+      bar(run.rows, group.batchSize, run.first + index, String(run.first + index)))))));
 }
 
 /** Equal chunks in one row where there are many GPUs: [first GPU, how many, rows, start]. */
@@ -82,8 +92,7 @@ function stepSays(group, step) {
   const used = counted(group.replicas, "replica");
   return {
     batch: `A batch of ${counted(group.batchSize, "sample")} lies on cuda:0.`,
-    scatter: `scatter cuts it into ${sizes.join(" + ")}${more} and copies each chunk to its GPU. ` +
-      `torch.chunk makes chunks of ceil(${group.batchSize} / ${group.gpus}) = ${Math.ceil(group.batchSize / group.gpus)}.`,
+    scatter: `scatter cuts it into ${sizes.join(" + ")}${more} and copies each chunk to its GPU. ` + ruleSays(group),
     replicate: `replicate copies the model's parameters and buffers from cuda:0, again in every forward: ${used}.`,
     parallel_apply: `parallel_apply runs ${used} at the same time, each on its own chunk.` +
       (group.idle ? ` ${counted(group.idle, "GPU")} get nothing to do.` : ""),

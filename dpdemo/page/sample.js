@@ -41,7 +41,7 @@ function drawSampleGrid() {
   const chosen = Math.min(Math.max(state.sample - start, 0), group.batchSize - 1);
   const buttons = chunksOf(group).flatMap((chunk) => [...Array(chunk.rows).keys()].map((row) => {
     const sample = start + chunk.start + row;
-    return make("button", { type: "button", class: `sample hue${chunk.gpu % 5}`, "data-sample": sample,
+    return make("button", { type: "button", class: `sample ${hueOf(chunk.gpu)}`, "data-sample": sample,
       "aria-pressed": String(sample === state.sample), tabindex: chunk.start + row === chosen ? "0" : "-1",
       "aria-label": `sample ${sample} on ${gpuName(chunk.gpu)}`, onclick: () => change({ sample }) }, String(sample));
   }));

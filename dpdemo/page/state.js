@@ -4,7 +4,7 @@ const LIMITS = { batch: [1, 100000], data: [1, 1000000000], gpus: [1, 128] };
 const STEPS = ["batch", "scatter", "replicate", "parallel_apply", "gather"];
 const byId = (id) => document.getElementById(id);
 const page = JSON.parse(byId("page-data").textContent);
-const state = { ...page, batchNumber: 1, step: 0, sample: 0, predicting: false };
+const state = { ...page, batchNumber: 1, step: STEPS.length - 1, sample: 0, predicting: false };
 let epoch = null;
 
 function bounded(text, [least, most], otherwise) {

@@ -255,6 +255,8 @@ class Trained(Event):
     """Forward calls by their shapes, `[4, 8] → [4, 1]`."""
     is_averaged_by_hand: bool = False
     """Whether the program reduced its parameters themselves."""
+    skipped: int = 0
+    """Steps that a GradScaler left out."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ def _models(log: RankLog) -> tuple[RankModel, ...]:
             event.steps,
             event.shapes,
             made[event.model].wrapper,
+            event.skipped,
         )
         for event in log.events
         if isinstance(event, Trained) and event.model in made

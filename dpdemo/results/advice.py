@@ -8,7 +8,7 @@ from dpdemo.arithmetic.chunk import even_batch_sizes_near
 from dpdemo.errors import UsageError
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.splitdata import SplitData
-from dpdemo.wording import show
+from dpdemo.wording import counted, show
 
 Kind = Literal["idle", "uneven", "lone-sample"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -81,9 +81,25 @@ def advice(report: SplitData) -> str:
         few = f"{data_size} samples give {num_devices} devices less than two rows each"
         return f"{few}: {data_size // 2} would do" if data_size > 1 else ""
     even = [size for size in sizes if report.config.drop_last or _is_even(data_size % size, num_devices)]
-    filled = f"all {num_devices} devices equally" if num_devices > 1 else "the device with two rows"
-    rest = "" if even else "; --drop-last leaves out the short last batch"
-    return f"{' or '.join(f'--batch-size {size}' for size in even or sizes)} fills {filled}{rest}"
+    what = f"all {num_devices} devices equally" if num_devices > 1 else "the device with two rows"
+    filled = f"fills {what}"
+    if even:
+        return f"{' or '.join(f'--batch-size {size}' for size in even)} {filled}"
+    best = min(sizes, key=lambda size: data_size % size)
+    left = counted(data_size % best, "sample")
+    return f"--batch-size {best} --drop-last {filled}, and leaves out {left} at the end"
+
+
+def rule(report: SplitData) -> str:
+    """Derive the chunks of the first uneven batch from torch.chunk's rule; "" if all are even."""
+    devices = len(report.devices)
+    group = next((each for each in report.batches if each.smallest != each.largest or each.idle), None)
+    if group is None or (group.in_model and group.largest != -(-group.batch_size // devices)):
+        return ""
+    each = f"ceil({group.batch_size} / {devices}) = {counted(group.largest, 'row')} each"
+    rest = "" if group.smallest == group.largest else f"; the last chunk has the {group.smallest} left over"
+    idle = f"; none is left for {group.idle}" if group.idle else ""
+    return f"torch.chunk gives {each}{rest}{idle}"
 
 
 def _is_even(rest: int, num_devices: int) -> bool:

@@ -1,15 +1,17 @@
 """The result of `dpdemo doctor`: common questions about a model on several GPUs, a line each."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar, Literal
 
 from dpdemo.results.report import Report
-from dpdemo.results.table import Block, Canvas, Table, joined, styled
+from dpdemo.results.table import Block, Canvas, Line, Table, joined, styled
 from dpdemo.wording import counted
 
 _MARKS = {"good": ("ok", "green"), "look": ("look", "yellow"), "bad": ("no", "red"), "unknown": ("?", "cyan")}
 """Each mark as a word, so that no meaning hangs on its colour, and the colour."""
+_MARK = max(map(len, (word for word, _ in _MARKS.values())))
 Mark = Literal["good", "look", "bad", "unknown"]
 """The mark of an answer: `look` needs attention but is not a fault, `unknown` has no answer."""
 
@@ -49,11 +51,16 @@ class Diagnosis(Report):
         for text in self.assumed:
             yield styled(f"Assumed: {text}")
         yield ()
-        rows = Table(("keep", "fold"))
-        for answer in self.answers:
+        for answer in self.answers:  # a table for each: the lines of one do not depend on the next
+            rows = Table((_MARK, "fold"))
             word, colour = _MARKS[answer.mark]
             lines = [styled(answer.question, "bold"), styled(answer.text)]
             if answer.more:
                 lines.append(styled(f"$ {answer.more}", "dim"))
             rows.add(styled(word, f"bold {colour}"), joined(lines))
-        yield rows
+            yield rows
+
+    def after(self, earlier: int, canvas: Canvas) -> Iterator[Line]:
+        """Yield the lines of the picture that follow those of its first `earlier` answers."""
+        shown = len(list(replace(self, answers=self.answers[:earlier]).picture(canvas))) if earlier else 0
+        yield from islice(self.picture(canvas), shown, None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpdemo.results.devices import alike, label
+from dpdemo.results.formats import in_json
 from dpdemo.results.rankparts import Part, folded, ranks_label
 from dpdemo.results.ranksamples import Coverage, RankSamples, Trace, samples_part, trace_part
 from dpdemo.results.report import Report
@@ -43,6 +44,8 @@ class RankModel:
     steps: int
     shapes: dict[str, int]
     wrapper: str = "DistributedDataParallel"
+    skipped: int = 0
+    """Further steps that a GradScaler left out, since gradients were infinite or NaN."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class RanksResult(Report):
     coverage: tuple[Coverage, ...] = ()
     comparison: Comparison | None = None
     trace: Trace | None = None
+    verbose: bool = field(default=False, compare=False, metadata=in_json(""))
+    """Whether collectives and peaks are drawn although nothing is wrong."""
 
     def peaks(self) -> dict[str, int]:
         """Return the peak of each GPU; those of two ranks on one GPU add up."""
@@ -104,7 +109,8 @@ class RanksResult(Report):
             yield styled("No rank made a collective, so the ranks trained or computed apart.")
         parts = [*_models(self), *_loaders(self)]
         traced = [trace_part(self.trace)] if self.trace is not None else []
-        for part in [*parts[:_MOST_PARTS], *traced, *_sums(self)]:
+        sums = _sums(self) if self.verbose or _is_wrong(self) else ()
+        for part in [*parts[:_MOST_PARTS], *traced, *sums]:
             yield ()
             yield from part.blocks()
         if len(parts) > _MOST_PARTS:
@@ -127,6 +133,12 @@ def _title(report: RanksResult) -> str:
     failed = [rank.rank for rank in report.ranks if rank.exit_code]
     ended = f"; {ranks_label(failed)} failed" if failed and not report.problem else ""
     return f"Ran on {counted(len(report.ranks), 'rank')}: {report.program}{ended}"
+
+
+def _is_wrong(report: RanksResult) -> bool:
+    """Return whether collectives and peaks may explain something: a problem, a failure or a mistake."""
+    failed = any(rank.exit_code for rank in report.ranks)
+    return bool(report.problem) or failed or any(each.kind == "mistake" for each in report.mistakes)
 
 
 def _sums(report: RanksResult) -> Iterator[Part]:
@@ -173,6 +185,7 @@ def _models(report: RanksResult) -> Iterator[Part]:
             ("keep", "right", "right", "right", "fold"),
             ("ranks", "calls", "averaged\nbackwards", "steps", "In Model: input → output"),
             tuple((ranks_label(ranks), *found) for ranks, found in folded(report.ranks, cells) if found),
+            (skipped,) if (skipped := _skipped(of_ranks)) else (),
         )
 
 
@@ -191,6 +204,19 @@ def _model(models: Sequence[RankModel]) -> tuple[str, ...]:
     more = [f"and {len(listed) - _MOST_SHAPES} others"] if len(listed) > _MOST_SHAPES else []
     sums = (sum(getattr(model, key) for model in models) for key in ("forwards", "backwards", "steps"))
     return *map(str, sums), "\n".join(listed[:_MOST_SHAPES] + more)
+
+
+def _skipped(of_ranks: dict[int, list[RankModel]]) -> str:
+    """Report steps that a GradScaler skipped; ranks that differ each have their number."""
+    counts = {rank: sum(model.skipped for model in models) for rank, models in of_ranks.items()}
+    by_count = alike(counts, counts.__getitem__).items()
+    parts = [
+        f"{counted(count, 'step')}{f' on ranks {ranks_label(same)}' if len(by_count) > 1 else ''}"
+        for count, same in by_count
+        if count
+    ]
+    why = "Skipped by the GradScaler, since a gradient was infinite or NaN"
+    return f"{why}: {'; '.join(parts)}" if parts else ""
 
 
 def _loaders(report: RanksResult) -> Iterator[Part]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dpdemo.results import rankwords as ranks
-from dpdemo.results.advice import advice, find
+from dpdemo.results.advice import advice, find, rule
 from dpdemo.results.batches import UNKNOWN, BatchGroup, Shapes, Stop, is_lone
 from dpdemo.results.devices import Devices, is_stretch
 from dpdemo.results.grouptable import Groups, GroupTable
@@ -216,7 +216,7 @@ def remarks(report: SplitData) -> list[tuple[str, str]]:
         return []
     distribution, tokens = report.distribution, report.tokens
     unknown = any(not replica.output for group in report.batches for replica in group.in_model)
-    found = []
+    found = [] if distribution or tokens or not rule(report) else [("Rule", rule(report))]
     if unknown and distribution is None:
         how = f"dpdemo run --virtual --gpus {max(len(report.devices), 1)} --model {report.model}"
         found.append(("Note", f"? is what a model of your own returns; this shows it: {how}"))

@@ -15,7 +15,7 @@ from dpdemo.wording import fit, printable
 
 GAP = 2
 """Blanks between columns."""
-SHORTEST_BAR = 5
+SHORTEST_BAR, LONGEST_BAR = 5, 60
 
 Line = tuple[tuple[str, str], ...]
 """Pieces of text, each with its style ("" for none); lines are joined by `+`."""
@@ -107,8 +107,8 @@ class Canvas(NamedTuple):
     encoding: str = "utf-8"
 
     def bar_width(self, room: int) -> int:
-        """Return the width of a bar in this room; 0 where it would be too short, and in Markdown."""
-        return room if self.draws_bars and room >= SHORTEST_BAR else 0
+        """Return the width of a bar in this room; 0 where it is too narrow, and in Markdown."""
+        return min(room, LONGEST_BAR) if self.draws_bars and room >= SHORTEST_BAR else 0
 
     def fitted(self, line: Line) -> Line:
         r"""Return a line in characters of the encoding; `\xe9` is wider than the letter it stands for."""
@@ -122,7 +122,7 @@ def right(number: int) -> list[Column]:
 
 Fact = tuple[str, str, str]
 """A name, a number, and what the number means, which may begin with a colon; either may be empty."""
-_REMARKS = {"Note": "bold", "Warning": "bold yellow", "Tip": "bold green"}
+_REMARKS = {"Rule": "bold", "Note": "bold", "Warning": "bold yellow", "Tip": "bold green"}
 
 
 def facts(found: Iterable[Fact], remarks: Iterable[tuple[str, str]] = ()) -> Table:

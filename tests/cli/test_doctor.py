@@ -62,7 +62,7 @@ class TestAModel:
         options = "--gpus 2 --gpu T4 --format json"
         done = program("doctor", *options.split(), "model.py:Net")
         named = [answer["more"] for answer in json.loads(done.out)["answers"]]
-        assert [line.split()[1] for line in filter(None, named)] == ["simulate", "check", "memory", "speedup"]
+        assert [line.split()[1] for line in filter(None, named)] == ["simulate", "memory", "speedup", "check"]
         for line in filter(None, named):
             assert program(*shlex.split(line)[1:]).code == 0, line
 
@@ -94,6 +94,15 @@ class TestAScript:
         said = " ".join(done.err.split())
         assert "? Is it right? nothing was checked" in said
         assert "let the program reach a call of torch.nn.DataParallel" in said
+
+    def test_an_option_behind_a_script_that_dies_is_named(self, program, folder):
+        (folder / "strict.py").write_text("import sys\nsys.exit(2 if sys.argv[1:] else 0)\n")
+        done = program("strict.py", "--gpus", "8")
+        assert done.code == 2
+        said = " ".join(done.err.split())
+        assert "? Is it right? nothing was checked; the program ended with exit code 2" in said
+        assert "write --gpus before strict.py: behind it, it belongs to the program" in said
+        assert "Does it pay? not computed for a program" in said
 
     def test_without_a_command_it_is_the_same(self, program):
         done = program("train.py", "x")

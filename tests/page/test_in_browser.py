@@ -93,7 +93,24 @@ def test_drop_last_may_leave_no_batch_at_all(page):
     assert page.element("#content").is_displayed()
 
 
+def test_the_page_opens_on_the_result_with_the_rule_in_words(page):
+    page.open("#batch=30&data=100&gpus=8")
+    assert page.element("[data-step='4']").get_attribute("aria-current") == "step"
+    assert page.text("#rule") == (
+        "The rule: torch.chunk gives ceil(30 / 8) = 4 rows to each GPU; the last chunk has the 2 left over."
+    )
+    assert "4 rows out" in page.text("#lanes")
+
+
+def test_eight_gpus_have_as_many_colours_and_their_numbers_beside_them(page):
+    page.open("#batch=32&data=32&gpus=8")
+    bars = "[...document.querySelectorAll('#batches .bar')]"
+    assert len(set(page.ask(f"{bars}.map((bar) => getComputedStyle(bar).backgroundColor)"))) == 8
+    assert page.ask(f"{bars}.map((bar) => bar.textContent)") == list("01234567")
+
+
 def test_the_stepper_goes_by_buttons_and_arrow_keys_and_lists_the_copies(page):
+    page.element("[data-step='0']").click()
     assert "Nothing has been copied" in page.text("#copies")
     page.element("#next").click()
     assert page.text("#copies caption") == "Copied so far"

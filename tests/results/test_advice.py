@@ -1,15 +1,15 @@
 from itertools import pairwise
 
 import pytest
+import torch
 from hypothesis import given
 from strategies import configs
 
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
-from dpdemo.results.advice import KINDS, advice, find, parse_kinds
+from dpdemo.results.advice import KINDS, advice, find, parse_kinds, rule
 from dpdemo.splitting.predict import predict, simulate
 
-FOUR = "--batch-size 32 or --batch-size 36 fills all 4 devices equally"
 BOTH = "--batch-size 24 or --batch-size 32 fills all 8 devices equally"
 
 
@@ -61,7 +61,7 @@ def test_findings_agree_with_the_chunks(config):
         ({"gpus": 3}, "--drop-last leaves out the short last batch of 10"),
         (
             {"gpus": 8},
-            f"{BOTH}; --drop-last leaves out the short last batch",
+            "--batch-size 24 --drop-last fills all 8 devices equally, and leaves out 4 samples at the end",
         ),
         ({"gpus": 8, "drop_last": True}, BOTH),
         ({"gpus": 8, "data_size": 96}, BOTH),
@@ -71,11 +71,15 @@ def test_findings_agree_with_the_chunks(config):
         ({"gpus": 8, "batch_size": 8, "data_size": 64}, "--batch-size 16 fills all 8 devices equally"),
         (
             {"gpus": 8, "data_size": 30, "batch_size": 30},
-            "--batch-size 24 fills all 8 devices equally; --drop-last leaves out the short last batch",
+            "--batch-size 24 --drop-last fills all 8 devices equally, and leaves out 6 samples at the end",
         ),
         (
             {"gpus": 4, "batch_size": 33, "data_size": 66},
-            f"{FOUR}; --drop-last leaves out the short last batch",
+            "--batch-size 32 --drop-last fills all 4 devices equally, and leaves out 2 samples at the end",
+        ),
+        (
+            {"gpus": 3, "data_size": 10, "batch_size": 10},
+            "--batch-size 9 --drop-last fills all 3 devices equally, and leaves out 1 sample at the end",
         ),
         ({"gpus": 64, "data_size": 100}, "100 samples give 64 devices less than two rows each: 50 would do"),
         ({"batch_size": 1, "data_size": 4}, "--batch-size 2 fills the device with two rows"),
@@ -101,6 +105,20 @@ def test_advised_sizes_leave_nothing_to_find(config):
     if "--drop-last" in line:
         spared = {"drop_last": True} | ({"batch_size": sizes[0]} if sizes else {})
         assert find(predict(Config(**{**config.values(), **spared}))) == ()
+
+
+@given(configs)
+def test_the_rule_derives_the_chunks_of_an_uneven_batch(config):
+    report = predict(config)
+    uneven = [group for group in report.batches if group.idle or group.largest != group.smallest]
+    if not uneven:
+        assert not rule(report)
+        return
+    size, devices = uneven[0].batch_size, len(report.devices)
+    sizes = [len(chunk) for chunk in torch.arange(size).chunk(devices)]
+    assert f"ceil({size} / {devices}) = {sizes[0]} row" in rule(report)
+    assert (f"the last chunk has the {sizes[-1]} left over" in rule(report)) == (sizes[-1] != sizes[0])
+    assert ("none is left for" in rule(report)) == (len(sizes) < devices)
 
 
 @given(configs)

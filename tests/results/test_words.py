@@ -54,9 +54,11 @@ def test_a_run_stopped_before_its_first_batch_still_has_its_sums():
 def test_only_a_prediction_warns_and_advises():
     report = simulated(gpus=3, batch_size=7, data_size=28)
 
-    warning, tip = words.remarks(report)
+    rule, warning, tip = words.remarks(report)
     lone = "batches 1–4: a chunk holds a lone sample; BatchNorm in training can fail there"
     assert warning == ("Warning", lone)
+    text = "torch.chunk gives ceil(7 / 3) = 3 rows each; the last chunk has the 1 left over"
+    assert rule == ("Rule", text)
     assert tip[0] == "Tip"
     assert tip[1].startswith("--batch-size 6 or --batch-size 9 fills all 3 devices equally")
     assert words.remarks(observed(report)) == []

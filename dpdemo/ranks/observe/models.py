@@ -31,7 +31,7 @@ class Model:
         self.parameters = {id(each): weakref.ref(each, self._forget) for each in parameters}
         self.names: dict[int, str] = {}
         """Of parameters that have one, by `id`."""
-        self.forwards = self.trains = self.steps = self.averaged = 0
+        self.forwards = self.trains = self.steps = self.skipped = self.averaged = 0
         self.pass_seen = self.passes = self.unsynced = 0
         self.reached: int | None = None
         """The number of the last backward pass that came to an output; None if no output has a history."""

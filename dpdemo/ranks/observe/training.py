@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
@@ -304,6 +305,14 @@ class TrainingNotes:
                 )
             )
 
+    @never_raises
+    def scaled(self, optimizer: Any, state: Any) -> None:
+        """Count a step that a GradScaler skips, since it found infinite or NaN gradients."""
+        if any(value(each) for each in state["found_inf_per_device"].values()):
+            for model in self.of(optimizer):
+                model.skipped += 1
+                model.averaged = 0
+
     def backward_passes(self) -> int:
         """Count the backward passes that were averaged."""
         return sum(model.passes for model in self.models)
@@ -320,7 +329,7 @@ class TrainingNotes:
         if isinstance(model, Optimized):
             self.notes.write(model.sums())
         elif isinstance(model, Wrapped):
-            if model.passes and not model.steps:
+            if model.passes and not model.steps and not model.skipped:
                 self.notes.write(Unstepped(model.name, model.wrapper))
             self.notes.write(
                 Trained(
@@ -330,6 +339,7 @@ class TrainingNotes:
                     model.steps,
                     model.shapes,
                     model.is_averaged_by_hand,
+                    model.skipped,
                 )
             )
 
@@ -383,6 +393,11 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
     def add_param_group(add: Any, self: Any, group: Any) -> None:
         add(self, group)
         know(self.param_groups[-1]["params"])
+
+    @around(GradScaler, "_maybe_opt_step")
+    def maybe_step(step: Any, self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        found.scaled(optimizer, state)
+        return step(self, optimizer, state, *args, **kwargs)
 
     optimizers.register_optimizer_step_pre_hook(
         lambda optimizer, _args, _kwargs: found.begins_step(optimizer)
