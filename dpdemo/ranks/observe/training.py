@@ -43,7 +43,7 @@ from dpdemo.ranks.observe.models import (
     whole_parameters,
 )
 from dpdemo.ranks.observe.notes import NOWHERE, around, never_raises, users_line
-from dpdemo.ranks.observe.numbers import checksum, is_checked, is_finite, local, total, values
+from dpdemo.ranks.observe.numbers import checksum, is_checked, is_finite, local, total, value, values
 from dpdemo.ranks.observe.steps import StepNotes
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.watching.tree import tensors_in
