@@ -39,7 +39,7 @@ test-gpus: $(STAMP)
 
 # The figures of the docs for speed and memory: minutes each.
 bench: $(STAMP)
-	for program in commands epoch virtual weighting check ranks memory; do \
+	for program in commands epoch virtual check ranks memory; do \
 		$(BIN)/python tests/tools/bench/$$program.py || exit; done
 
 lint: $(STAMP)
@@ -47,9 +47,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Renew what README and docs show: output of commands, the notebook and the pictures.
+# Renew what README and docs show: output of commands, the notebook and the picture.
 docs: $(STAMP)
-	for program in readme notebook pictures movie; do $(BIN)/python tests/tools/$$program.py || exit; done
+	for program in readme notebook movie; do $(BIN)/python tests/tools/$$program.py || exit; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -22,17 +22,9 @@ if TYPE_CHECKING:
     from dpdemo.results.memory import MemoryReport as MemoryReport
     from dpdemo.results.memorydata import Training as Training
     from dpdemo.results.split import SplitReport as SplitReport
-    from dpdemo.results.sweep import SweepReport as SweepReport
-    from dpdemo.results.weights import WeightsReport as WeightsReport
     from dpdemo.running import run as run
     from dpdemo.running.interrupts import RunInterrupted as RunInterrupted
-    from dpdemo.splitting.losses import LossParts as LossParts
-    from dpdemo.splitting.losses import loss_parts as loss_parts
-    from dpdemo.splitting.losses import mean_over_ranks as mean_over_ranks
     from dpdemo.splitting.predict import simulate as simulate
-    from dpdemo.splitting.samples import sample_weights as sample_weights
-    from dpdemo.splitting.weighted import WeightedDataParallel as WeightedDataParallel
-    from dpdemo.sweeping.sweep import sweep as sweep
     from dpdemo.virtual import virtual_gpus as virtual_gpus
 
 __version__ = "0.1.0"
@@ -42,28 +34,20 @@ _HOMES = {
     "Config": "dpdemo.config.fields",
     "DpdemoError": "dpdemo.errors",
     "Explanation": "dpdemo.results.explanation",
-    "LossParts": "dpdemo.splitting.losses",
     "MemoryReport": "dpdemo.results.memory",
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.running.interrupts",
     "SplitReport": "dpdemo.results.split",
-    "SweepReport": "dpdemo.results.sweep",
     "Training": "dpdemo.results.memorydata",
     "UsageError": "dpdemo.errors",
-    "WeightedDataParallel": "dpdemo.splitting.weighted",
-    "WeightsReport": "dpdemo.results.weights",
     "assert_no_pitfalls": "dpdemo.checking.testing",
     "check": "dpdemo.checking.engine",
     "explain": "dpdemo.explaining.walkthrough",
     "largest_batch": "dpdemo.memory",
     "load_config": "dpdemo.config.load",
-    "loss_parts": "dpdemo.splitting.losses",
-    "mean_over_ranks": "dpdemo.splitting.losses",
     "predict_memory": "dpdemo.memory",
     "run": "dpdemo.running",
-    "sample_weights": "dpdemo.splitting.samples",
     "simulate": "dpdemo.splitting.predict",
-    "sweep": "dpdemo.sweeping.sweep",
     "virtual_gpus": "dpdemo.virtual",
 }
 

@@ -128,14 +128,14 @@ def _tell(problem: tuple[str, ...]) -> None:
 
 
 def _open(stack: contextlib.ExitStack, number: int, **options: Any) -> VirtualGpus:
-    from dpdemo.executing.startup.sitecustomize import GPUS
-    from dpdemo.running.ranks import NOTES
+    from dpdemo.ranks.log import NOTES
+    from dpdemo.startup.hook import GPUS
 
     os.environ.pop(GPUS, None)  # a worker of xdist opens its GPUs here, not when torch is imported
     if "PYTEST_XDIST_WORKER" in os.environ:  # it watches the ranks of its tests, not the session above it
         os.environ.pop(NOTES, None)
-    from dpdemo.executing.gathering import gathering
-    from dpdemo.executing.hardware import Hardware, reaching_children
+    from dpdemo.ranks.gathering import gathering
+    from dpdemo.ranks.hardware import Hardware, reaching_children
     from dpdemo.virtual import virtual_gpus
 
     if options.get("storage", "cpu") == "cpu":  # ranks that a test starts with mp.spawn see the GPUs too

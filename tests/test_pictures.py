@@ -1,17 +1,10 @@
-"""The pictures of README and docs are what the program draws today."""
+"""The picture of the README shows what the program draws today."""
 
 import re
 
 import pytest
 from movie import PICTURE, drawn, scenes
-from pictures import PICTURES, ROOT, make
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_is_up_to_date(tmp_path, name):
-    """If not: `make docs`, and look at what changed."""
-    make(PICTURES[name], tmp_path / "now.svg")
-    assert (tmp_path / "now.svg").read_text() == (ROOT / name).read_text()
+from readme import ROOT
 
 
 def test_every_picture_of_a_page_is_made_by_the_program():
@@ -20,8 +13,7 @@ def test_every_picture_of_a_page_is_made_by_the_program():
         (page, link) for page in pages for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text())
     }
     shown = {str((page.parent / link).resolve().relative_to(ROOT)) for page, link in links}
-    assert shown <= {*PICTURES, "docs/pictures/session.svg"}
-    assert shown
+    assert shown == {str(PICTURE.relative_to(ROOT))}
 
 
 @pytest.mark.slow

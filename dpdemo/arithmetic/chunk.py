@@ -2,8 +2,7 @@
 
 torch.chunk, and so `nn.DataParallel`, asks for chunks of ceil(size / chunks) rows and makes as many as that
 takes, so the last one is short and, for some sizes, fewer chunks come out than were asked for
-(`aten/src/ATen/native/TensorShape.cpp`, `chunk`; `torch/csrc/cuda/comm.cpp`, `scatter`, calls it). Unequal
-splits have a rule of their own, in `weights.py`.
+(`aten/src/ATen/native/TensorShape.cpp`, `chunk`; `torch/csrc/cuda/comm.cpp`, `scatter`, calls it).
 """
 
 from typing import NamedTuple
@@ -72,7 +71,8 @@ def split_batch(batch_size: int, num_devices: int) -> Split:
         ValueError: for a negative batch size or fewer than one device.
 
     """
-    expect_rows(batch_size)
+    if batch_size < 0:
+        raise ValueError(f"expected a batch size of 0 or more, got {batch_size}")
     if num_devices < 1:
         raise ValueError(f"expected 1 or more devices, got {num_devices}")
     if batch_size == 0:
@@ -81,17 +81,6 @@ def split_batch(batch_size: int, num_devices: int) -> Split:
     starts = range(0, batch_size, chunk)
     chunks = tuple((device, min(chunk, batch_size - start)) for device, start in enumerate(starts))
     return Split(batch_size, num_devices, chunks)
-
-
-def expect_rows(batch_size: int) -> None:
-    """Check a number of rows.
-
-    Raises:
-        ValueError: if it is negative.
-
-    """
-    if batch_size < 0:
-        raise ValueError(f"expected a batch size of 0 or more, got {batch_size}")
 
 
 def even_batch_sizes_near(batch_size: int, num_devices: int) -> tuple[int, ...]:

@@ -4,12 +4,6 @@ torch's DistributedSampler pads the epoch's order with its own beginning until t
 its `drop_last` cuts the tail off, and gives rank r the positions r, r + ranks, r + 2·ranks and so on
 (`torch/utils/data/distributed.py`, DistributedSampler.__init__ and __iter__). So position p holds sample
 p mod data_size. A DataLoader drops the last positions, so the drawn samples are a prefix.
-
-torch has no sampler for unequal shares. Here a step then takes the next rows of the epoch's order, as
-DataParallel's batch does, and each rank its chunk of them: so both train on the same batches. All ranks must
-take part in every step. So where a short last batch has no row for one of them, samples are repeated from the
-beginning until the smallest share of a full batch is a row; with the sampler's `drop_last` that batch is left
-out instead.
 """
 
 from collections.abc import Iterator
@@ -18,7 +12,6 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from dpdemo.arithmetic.chunk import Split
-from dpdemo.arithmetic.weights import split_by_chunks
 
 
 class Visit(NamedTuple):
@@ -80,16 +73,6 @@ class Epoch:
         """Name the samples that are never drawn, as positions in the epoch's order."""
         return range(self.data_size - self.num_dropped, self.data_size)
 
-    def positions(self, rank: int) -> Iterator[int]:
-        """Yield what a rank draws, as positions in the epoch's order: the samples themselves, unshuffled."""
-        if self.in_turn:
-            yield from (place % self.data_size for place in range(rank, self.drawn, self.full.num_devices))
-            return
-        for number in range(self.num_batches):
-            rows = self._split(number).rows()
-            first = number * self.full.batch_size + sum(rows[:rank])
-            yield from (place % self.data_size for place in range(first, first + rows[rank]))
-
     def visits(self, position: int) -> Iterator[Visit]:
         """Yield each time that the sample at this position of the epoch's order is drawn."""
         for place in range(position, self.drawn, self.data_size):
@@ -144,28 +127,3 @@ def _equal(num_ranks: int, rows: int) -> Split:
 def samples_per_rank(data_size: int, num_ranks: int, *, sampler_drop_last: bool) -> int:
     """Count what the sampler gives each rank."""
     return data_size // num_ranks if sampler_drop_last else -(-data_size // num_ranks)
-
-
-def deal(data_size: int, full: Split, *, drop_last: bool = False, sampler_drop_last: bool = False) -> Epoch:
-    """Deal an epoch to ranks that share a full batch as `full` says.
-
-    Args:
-        data_size: samples in the dataset.
-        full: the rows of each rank in a full batch, 1 or more.
-        drop_last: a last batch that is not full is left out.
-        sampler_drop_last: one that would need repeated samples is.
-
-    Raises:
-        ValueError: for no samples at all, or a rank without a row.
-
-    """
-    if data_size < 1:
-        raise ValueError(f"expected 1 sample or more, got {data_size}")
-    if full.num_idle or not full.smallest:
-        raise ValueError(f"expected a row for each rank, got {full.rows()}")
-    number, rest = divmod(data_size, full.batch_size)
-    last = None if drop_last or not rest else split_by_chunks(rest, full.sizes())
-    if last is not None and last.num_idle:
-        enough = -(-full.batch_size // full.smallest)
-        last = None if sampler_drop_last else split_by_chunks(max(rest, enough), full.sizes())
-    return Epoch(data_size, full, number, last)

@@ -2,13 +2,12 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import torch
 from torch import nn
 
-from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Evidence, Probe, Scan
 from dpdemo.checking.observing.caches import caches_of
 from dpdemo.checking.observing.holders import core_of
@@ -45,8 +44,6 @@ def check(  # noqa: PLR0913 - each is an option of the command
     data_size: int | None = None,
     drop_last: bool = False,
     autocast: str | None = None,
-    weights: Sequence[Weight] = (),
-    chunks: Sequence[int] = (),
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
     progress: Progress | None = None,
@@ -66,8 +63,6 @@ def check(  # noqa: PLR0913 - each is an option of the command
         data_size: samples of an epoch; without it the last batch may have any size.
         drop_last: whether the short last batch is left out.
         autocast: the type of an autocast around the call, such as "bfloat16".
-        weights: cut each batch in these proportions, one number for each GPU, as WeightedDataParallel does.
-        chunks: instead of `weights`, the rows of each GPU in a full batch, which they add up to.
         select: codes, or beginnings of codes, of the rules to apply; all if empty.
         ignore: codes, or beginnings of codes, of the rules to leave out.
         progress: called with what is under way.
@@ -81,7 +76,7 @@ def check(  # noqa: PLR0913 - each is an option of the command
     """
     request = Request(
         gpus=gpus, dim=dim, batch_size=batch_size, data_size=data_size, drop_last=drop_last,
-        autocast=autocast, weights=weights, chunks=chunks, select=select, ignore=ignore, progress=progress,
+        autocast=autocast, select=select, ignore=ignore, progress=progress,
     )  # fmt: skip
     return check_found(lambda: (model, inputs), request)
 
@@ -118,7 +113,7 @@ def _gather_evidence(
     wrapper = built.model if isinstance(built.model, nn.DataParallel) else None
     device_ids = tuple(wrapper.device_ids) if wrapper is not None else tuple(range(request.gpus))
     dim = wrapper.dim if wrapper is not None else request.dim
-    batches = _batches_of(built, inputs, dim, request.rows)
+    batches = _batches_of(built, inputs, dim, request.batch_size)
     gpus = _gpus_of(built.model)
     is_spread = wrapper is None and len(gpus) > 1
     found = scan(built.model, min(gpus, key=str) if is_spread else None)
@@ -137,7 +132,7 @@ def _gather_evidence(
     evidence = Evidence(request.gpus, found, (), tuple(built.events), assumed=tuple(assumed))
     if found.can_be_copied and not is_spread:  # it is on several GPUs by itself, and runs on no one
         source = ModelSource(built.model, built.rebuild)
-        runner = Runner(source, device_ids, dim, request.autocast, weights=request.shares)
+        runner = Runner(source, device_ids, dim, request.autocast)
         prober = Prober(runner, batches, handle)
         evidence = _run(evidence, prober, planned, request.say, knows_modes=knows_modes)
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))

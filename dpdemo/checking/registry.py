@@ -48,18 +48,6 @@ class Rule(RulePage):
         )
 
 
-ALIASES = {
-    "DP109": "DP390", "new-with-arguments": "DP390",
-    "DP202": "DP203", "starved-default": "DP203",
-    "DP204": "DP203", "chunk-counts": "DP203",
-    "DP209": "DP208", "unbuildable-container": "DP208",
-    "DP392": "DP390", "backward-raised": "DP390",
-    "DP404": "DP405", "none-output": "DP405",
-    "DP490": "DP590", "gather-failed": "DP590",
-}  # fmt: skip
-"""Codes and names of earlier versions, which comments and options may still use."""
-
-
 _RULES: dict[str, Rule] = {}
 
 
@@ -109,7 +97,6 @@ def find_rule(code: str) -> Rule:
         UsageError: if there is none.
 
     """
-    code = ALIASES.get(code, ALIASES.get(code.upper(), code))
     for known in rules():
         if code.upper() == known.code or code == known.name:
             return known
@@ -138,7 +125,6 @@ def choose(select: Iterable[str], ignore: Iterable[str]) -> tuple[Rule, ...]:
 
 def is_named(known: RulePage, prefix: str) -> bool:
     """Return whether a name or the beginning of a code means this rule."""
-    prefix = ALIASES.get(prefix, ALIASES.get(prefix.upper(), prefix))
     return prefix == known.name or (prefix.upper().startswith("DP") and known.code.startswith(prefix.upper()))
 
 

@@ -178,10 +178,6 @@ TEMPLATES: dict[str, Template] = {
     ),
     "no_grad": Template("with torch.no_grad(): y = {call}", "with torch.inference_mode(): y = {call}"),
     "itself": Template("dp.module   # the model itself, where more than a call is wanted of it"),
-    "layout": Template(
-        "x = x.contiguous()   # leave the weights as they are; or DistributedDataParallel, which keeps them",
-        "model.to(memory_format=torch.channels_last)",
-    ),
     "module": Template("dp.module.{name}", fill=swapped(r"\.{name}\b", ".module.{name}")),
     "load": Template("{code}"),
     "move": Template('nn.DataParallel(model.to("{device}"))', "nn.DataParallel(model)   # {what}"),

@@ -15,14 +15,13 @@ SPLIT, RUN, BEFORE, START = "See the split", "Run it", "Before you pay for GPUs"
 COMMANDS = {
     "doctor": (SPLIT, "Check a model on one screen: even split, correctness, memory, speed-up, next step."),
     "simulate": (SPLIT, "Preview how every batch of an epoch is split, by arithmetic alone."),
-    "sweep": (SPLIT, "Map balance, loss weight or idle GPUs over batch sizes and numbers of GPUs."),
     "page": (SPLIT, "Make an offline HTML page to try the split: sliders, four steps, a sample to follow."),
     "run": (RUN, "Run an epoch under torch's DataParallel or DDP, and show what hooks observed."),
     "exec": (RUN, "Run an unmodified program on virtual GPUs, then report how each call was split."),
     "explain": (RUN, "Take one batch through scatter, replicate, parallel_apply and gather, step by step."),
     "check": (BEFORE, "Find a model's pitfalls under DataParallel, on virtual GPUs, and how to fix each."),
     "memory": (BEFORE, "Predict the memory of each GPU in a training step, and the largest batch that fits."),
-    "speedup": (BEFORE, "Predict whether more GPUs pay: bytes and launches of a step, break-even, speed-up."),
+    "speedup": (BEFORE, "Predict when more GPUs pay: bytes, launches, break-even of DataParallel and DDP."),
     "init": (START, "Write a commented config and a model to start from: dpdemo.yaml and model.py."),
 }  # fmt: skip
 """The panel of each command and the first sentence of its help; `dpdemo.cli.NAME.command` is the command."""

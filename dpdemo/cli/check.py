@@ -11,7 +11,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.completion import rules
 from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint, print_report
-from dpdemo.cli.settings import alone, codes_of, inputs_of, read_key
+from dpdemo.cli.settings import alone, codes_of, inputs_of
 from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.errors import DpdemoError, UsageError, about, placed
@@ -39,8 +39,6 @@ def command(
     ctx: typer.Context,
     target: o.Target = "",
     gpus: o.Count = None,
-    weights: o.Weights = None,
-    chunks: o.Chunks = None,
     batch_size: o.Rows = None,
     data_size: o.DataSize = None,
     drop_last: o.DropLast = None,
@@ -79,8 +77,6 @@ def command(
         "data_size": data_size,
         "drop_last": bool(drop_last),
         "autocast": autocast,
-        "weights": read_key("weights", weights) if weights else (),
-        "chunks": read_key("chunks", chunks) if chunks else (),
         **_defaults(gpus, select, ignore),
     }
     given: Any = inputs_of(ctx)

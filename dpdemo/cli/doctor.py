@@ -13,8 +13,7 @@ from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import UsageError
-from dpdemo.timing.anchors import read_anchor
-from dpdemo.timing.links import find_link
+from dpdemo.timing.links import DEFAULT_LINK, find_link
 
 EXAMPLES = (
     "doctor model.py:Net --gpus 4",
@@ -22,7 +21,6 @@ EXAMPLES = (
     "train.py --epochs 1",
 )
 DEFAULT_GPUS = 4
-DEFAULT_LINK = "pcie4"
 TargetAndArguments = Annotated[
     list[str],
     typer.Argument(
@@ -39,12 +37,11 @@ def command(
     gpus: o.Count = None,
     gpu: o.Card = None,
     gpu_memory: o.GpuMemory = None,
-    link: o.Link = None,
-    one_gpu_step: o.Steps = None,
+    link: o.Link = DEFAULT_LINK,
     batch_size: o.Rows = None,
     input: o.InputSpec = None,
-    form: o.PlainForm = "table",
-    save: o.Save = None,
+    form: o.TextForm = "text",
+    save: o.SaveText = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Check a model on one screen: even split, correctness, memory, speed-up, next step.
@@ -58,18 +55,16 @@ def command(
     memory = read_gpu_memory(gpu_memory, num_gpus)
     if gpu is not None:
         card_named(gpu)
-    find_link(link or DEFAULT_LINK)
-    for text in one_gpu_step or ():
-        read_anchor(text)
+    find_link(link)
     name, arguments = target[0], target[1:]
     if looks_like_script(name):
-        of_models = ("input", "batch_size", "link", "one_gpu_step", "save", "form")
-        hint = "options of the script go after it; `dpdemo exec --report FILE` saves the report"
+        of_models = ("input", "batch_size", "link", "save", "form")
+        hint = "options of the script go after it; `dpdemo exec --save FILE` saves the report"
         without_effect(ctx, of_models, "a model for it", "a script", hint)
         from dpdemo.cli.exec import finisher, run_here
         from dpdemo.diagnosing.answers import of_program
-        from dpdemo.executing.hardware import Hardware
         from dpdemo.executing.program import find_program
+        from dpdemo.ranks.hardware import Hardware
 
         finish = finisher(answer=of_program)
         run_here(find_program(name, arguments), Hardware(num_gpus, memory, card=gpu), finish, ((), ()))
@@ -79,12 +74,11 @@ def command(
             key="target",
             hint="ARGS are a script's: name one model",
         )
-    steps, inputs = tuple(one_gpu_step or ()), tuple(input or ())
     with failing_apart(ctx.obj):
         with loading_torch(hides_gpus=True):
             from dpdemo.diagnosing.diagnose import Case, diagnose
 
-        case = Case(name, num_gpus, batch_size, inputs, gpu_memory, gpu, link or DEFAULT_LINK, steps)
+        case = Case(name, num_gpus, batch_size, tuple(input or ()), gpu_memory, gpu, link)
         with users_code(quiet=quiet, doing="doctor") as say:
             report = diagnose(case, say)
     print_report(report, form, save, quiet=quiet)

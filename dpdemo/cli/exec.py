@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -15,15 +15,16 @@ from dpdemo.cli.edge import print_error, print_hint
 from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory, without_effect
 from dpdemo.cli.startup import loading_torch
 from dpdemo.config.gpus import card_named, parse_num_virtual
-from dpdemo.errors import RunError
-from dpdemo.executing.hardware import Hardware
+from dpdemo.errors import RunError, UsageError
 from dpdemo.executing.program import Program, find_program
-from dpdemo.files import replacing
+from dpdemo.files import FORMS, endings
+from dpdemo.ranks.hardware import Hardware
+from dpdemo.results.against import Cause
 from dpdemo.results.check import CheckReport
 from dpdemo.results.console import make_console
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic
-from dpdemo.results.ranks import RanksResult
+from dpdemo.results.ranks import Mistake, RanksResult
 from dpdemo.results.report import Report
 
 EXAMPLES = (
@@ -35,8 +36,8 @@ CONTEXT = {"allow_interspersed_args": False}
 DEFAULT_GPUS = 2
 Rules = tuple[tuple[str, ...], tuple[str, ...]]
 """Codes of rules to apply, and to leave out."""
-Finish = Callable[..., None]
-"""Takes the report of a program or of its ranks, and perhaps the findings of `--check`."""
+Finish = Callable[..., bool]
+"""Takes the report of a program or its ranks, and the findings of a check; True asks for exit code 1."""
 _NOTHING = ExecReport("", (), Devices.of("cuda", ()), (), Traffic(0, 0, 0, 0, 0, 0), ())
 _INTERPRETER = re.compile(r"python[0-9.]*")
 Words = Annotated[
@@ -48,8 +49,19 @@ Ranks = Annotated[int | None, o.option("--ranks --nproc-per-node N", o.GPUS, _RA
 _RANDOM = "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."
 Random = Annotated[Literal["cuda", "cpu"], o.option("--random", o.GPUS, _RANDOM)]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
-Check = Annotated[bool, o.option("--check", o.CHECKS, "Check every DataParallel call; see dpdemo check.")]
-ReportFile = Annotated[Path | None, o.saved(o.OUTPUT, (".json",), "Also write the report:", "--report")]
+_CHECK = "Check every DataParallel call; with --ranks, compare gradients with those of one process."
+Check = Annotated[bool, o.option("--check", o.CHECKS, _CHECK)]
+_STEPS = "First steps that --ranks --check compares. (default: 3)"
+Steps = Annotated[int | None, o.option("--steps K", o.CHECKS, _STEPS, min=1, max=100)]
+DEFAULT_STEPS = 3
+_TRACE = "Follow one sample through all ranks: its index, or what the report calls its content."
+TraceSample = Annotated[o.Text, o.option("--trace-sample N", o.DATA, _TRACE)]
+SaveReport = Annotated[list[Path] | None, o.saved(o.OUTPUT, endings(("json",)), o.SAVE, "--save --report")]
+_QUIET = "No hints, and no report but why ranks were stopped and what --fail-on names."
+Quiet = Annotated[bool, o.option("--quiet -q", o.OUTPUT, _QUIET)]
+Fails = Literal["mistakes", "error", "warning", "info", "never"]
+_FAIL_ON = "Exit with 1 from a mistake of ranks, or with --check from a finding of this severity on."
+FailOn = Annotated[Fails, o.option("--fail-on", o.CHECKS, _FAIL_ON)]
 
 
 def command(
@@ -62,17 +74,20 @@ def command(
     random: Random = "cuda",
     module: Module = False,
     check: Check = False,
+    steps: Steps = None,
     select: o.Select = "",
     ignore: o.Ignore = "",
-    report: ReportFile = None,
-    quiet: o.Quiet = False,
+    trace_sample: TraceSample = None,
+    fail_on: FailOn = "never",
+    save: SaveReport = None,
+    quiet: Quiet = False,
 ) -> None:
     """Run an unmodified program on virtual GPUs, then report how each call was split.
 
     It runs as python SCRIPT ARGS would, and exits as it does; the report goes to stderr when it is over. With
     --gpu-memory an allocation past it raises torch.OutOfMemoryError, as on a GPU.
     """
-    report = report and report.absolute()  # the program may change the folder
+    paths = [path.absolute() for path in save or ()]  # the program may change the folder
     num_gpus = (ranks or DEFAULT_GPUS) if gpus is None else parse_num_virtual(gpus)
     if gpu is not None:
         card_named(gpu)
@@ -80,13 +95,24 @@ def command(
     if not check:
         hint = "rules are applied where calls are checked: add --check"
         without_effect(ctx, ("select", "ignore"), "`--check` beside it", "none", hint)
+        if fail_on not in {"mistakes", "never"}:
+            raise UsageError(
+                f"expected `--check` beside `{fail_on}`, got none",
+                key="fail_on",
+                hint="--fail-on mistakes is about the mistakes of ranks",
+            )
+    if not (check and ranks):
+        without_effect(ctx, ("steps",), "`--ranks N --check` beside it", "less", "add both")
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
+    finish = finisher(quiet=quiet, paths=paths, fail_on=fail_on)
     if ranks is not None:
-        exclusive(ctx, "check", "ranks")  # DataParallel's calls are checked in one process
+        exclusive(ctx, "ranks", "select", "ignore")  # rules are for DataParallel's calls
         from dpdemo.executing.ranks import run_ranks
 
-        raise SystemExit(run_ranks(found, hardware, ranks, finisher(quiet=quiet, path=report)))
+        compared = (steps or DEFAULT_STEPS) if check else None
+        raise SystemExit(run_ranks(found, hardware, ranks, finish, compared, trace_sample))
+    without_effect(ctx, ("trace_sample",), "`--ranks` beside it", "none", "samples are followed on ranks")
     if gpus is None and not quiet:
         _hint(words)
     rules = (codes_of(select), codes_of(ignore)) if check else None
@@ -94,16 +120,19 @@ def command(
         from dpdemo.checking.registry import choose
 
         choose(*rules)  # a wrong code is reported before anything runs
-    run_here(found, hardware, finisher(quiet=quiet, path=report), rules)
+    run_here(found, hardware, finish, rules, is_gate=fail_on != "never")
 
 
-def run_here(found: Program, hardware: Hardware, finish: Finish, rules: Rules | None) -> NoReturn:
+def run_here(
+    found: Program, hardware: Hardware, finish: Finish, rules: Rules | None, *, is_gate: bool = False
+) -> NoReturn:
     """Run a program in this process, check its calls if there are rules, and exit as it does."""
     with loading_torch(hides_gpus=True):
         from dpdemo.executing.callcheck import CallCheck
         from dpdemo.executing.execute import execute
 
-    raise SystemExit(execute(found, hardware, finish, None if rules is None else CallCheck(*rules)))
+    check = None if rules is None else CallCheck(*rules)
+    raise SystemExit(execute(found, hardware, finish, check, is_gate=is_gate))
 
 
 def _without_interpreter(program: list[str], *, is_module: bool) -> tuple[list[str], bool]:
@@ -125,28 +154,32 @@ def _hint(words: list[str]) -> None:
 def finisher(
     *,
     quiet: bool = False,
-    path: Path | None = None,
+    paths: Sequence[Path] = (),
+    fail_on: Fails = "never",
     answer: Callable[[ExecReport, CheckReport], Report] | None = None,
 ) -> Finish:
-    """Return a function that saves and prints the reports; the exit code remains the program's.
+    """Return a function that saves and prints the reports, and returns why the exit code has to be 1.
 
     Args:
         quiet: of the report print only why ranks were stopped.
-        path: the file of `--report`.
+        paths: the files of `--save`.
+        fail_on: as the option.
         answer: makes one report of a program's report and its findings.
 
     """
     stderr = sys.stderr
     # all that drawing needs is imported now: afterwards `sys.path` is the program's, and Python about to end
     findings = CheckReport("", 0, ())
-    _NOTHING.text("table")
-    _NOTHING.text("json")
+    for form in ("table", *(FORMS[path.suffix] for path in paths if path.suffix in FORMS)):
+        _NOTHING.text(form)
+    if any(path.suffix not in FORMS for path in paths):
+        from dpdemo.results import pictures  # noqa: F401
     findings.text("text")
     if answer is not None:
         str(answer(_NOTHING, findings))
     make_console()
 
-    def finish(report: ExecReport | RanksResult, findings: CheckReport | None = None) -> None:
+    def finish(report: ExecReport | RanksResult, findings: CheckReport | None = None) -> bool:
         with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
             sys.stdout.flush()  # what the program printed comes first
         shown: list[Report] = [] if quiet else [report]
@@ -155,21 +188,35 @@ def finisher(
         elif findings is not None:
             shown.append(findings)
         with contextlib.redirect_stderr(stderr), contextlib.suppress(OSError, ValueError):
-            if path is not None:
+            for path in paths:
                 _save(path, report)
             for each in shown:
                 stderr.write("\n")
                 each.write("table", stderr)
             if quiet:
-                ranks = report.ranks if isinstance(report, ExecReport) else (report,)
-                stderr.writelines(f"{line}\n" for result in ranks for line in result.problem)
+                worlds = report.ranks if isinstance(report, ExecReport) else (report,)
+                stderr.writelines(f"{line}\n" for result in worlds for line in result.problem)
+            reasons = list(_reasons(report, findings, fail_on))
+            stderr.writelines(f"--fail-on {fail_on}: {reason}\n" for reason in reasons)
+            return bool(reasons)
+        return False
 
     return finish
 
 
+def _reasons(report: ExecReport | RanksResult, findings: CheckReport | None, fail_on: Fails) -> Iterator[str]:
+    """Yield what `--fail-on` exits for."""
+    if fail_on == "mistakes":
+        worlds = report.ranks if isinstance(report, ExecReport) else (report,)
+        found: list[Mistake | Cause] = [each for world in worlds for each in world.mistakes]
+        found += [each for world in worlds if world.comparison for each in world.comparison.mistakes]
+        yield from (str(each) for each in found if each.kind == "mistake")
+    elif fail_on != "never" and findings is not None and findings.fails(fail_on):
+        yield findings.summary
+
+
 def _save(path: Path, report: Report) -> None:
     try:
-        with replacing(path) as file:
-            file.write(report.to_json())
+        report.write_file(path)
     except RunError as error:
         print_error(error)

@@ -19,16 +19,14 @@ def command(
     gpus_argument: o.GpusArgument = None,
     gpus: o.Gpus = None,
     virtual: o.Virtual = False,
-    weights: o.Weights = None,
-    chunks: o.Chunks = None,
     batch_size: o.BatchSize = None,
     data_size: o.DataSize = None,
     drop_last: o.DropLast = None,
     model: o.Model = None,
     config: o.ConfigFile = None,
     set_keys: o.SetKeys = None,
-    form: o.PlainForm = "table",
-    save: o.Save = None,
+    form: o.TextForm = "text",
+    save: o.SaveText = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Take one batch through scatter, replicate, parallel_apply and gather, step by step.

@@ -99,8 +99,6 @@ def command(
     reserve: Reserve = None,
     strategies: Strategies = None,
     fit: Fit = False,
-    weights: o.Weights = None,
-    chunks: o.Chunks = None,
     batch_size: o.BatchSize = None,
     input: o.InputSpec = None,
     inputs: o.InputsFrom = None,

@@ -17,9 +17,9 @@ from dpdemo.files import check_save_path, endings
 from dpdemo.wording import show
 
 GPUS, DATA, MODEL, CHECKS, OUTPUT = "GPUs", "Data", "Model", "Checks", "Output"
-Every = Literal["json", "csv", "markdown"]
-"""The formats of every report; a report may have more."""
-OfCheck = Literal["github", "sarif"]
+OfTable = Literal["json", "csv", "markdown"]
+"""The formats of a report that is a table; others have `json` alone, and perhaps formats of their own."""
+OfCheck = Literal["json", "github", "sarif"]
 Text = str | None
 Texts = list[str] | None
 CONFIG_KEYS: list[str] = []
@@ -99,7 +99,7 @@ def saved(panel: str, suffixes: Sequence[str], text: str, flag: str = "--save") 
     return option(f"{flag} FILE", panel, f"{text} {' '.join(suffixes)}", callback=check)
 
 
-_SAVE = "Also write the report to FILE (repeatable):"
+SAVE = "Also write the report to FILE (repeatable):"
 _FORM = option("--format -f", OUTPUT, "Format of the report.")
 
 # ---- keys of the config ----
@@ -109,8 +109,6 @@ ConfigFile = Annotated[
 Gpus = Annotated[Text, _key("gpus", GPUS, "-g GPUS")]
 GpusArgument = Annotated[Text, _argument("GPUS", "The same as --gpus.")]
 Strategy = Annotated[Literal["dp", "ddp"] | None, _key("strategy", GPUS)]
-Weights = Annotated[Text, _key("weights", GPUS, "N,N,...")]
-Chunks = Annotated[Text, _key("chunks", GPUS, "ROWS,ROWS,...")]
 BatchSize = Annotated[int | None, _key("batch_size", DATA, "SAMPLES")]
 DataSize = Annotated[int | None, _key("data_size", DATA, "SAMPLES")]
 DropLast = Annotated[bool | None, _key("drop_last", DATA)]
@@ -119,11 +117,13 @@ _SET = "Set any key of the config, such as seed=1 or dim=1 (repeatable)."
 SetKeys = Annotated[Texts, option("--set KEY=VALUE", MODEL, _SET, completion.keys)]
 
 # ---- output ----
-PlainForm = Annotated[Literal["table", Every], _FORM]
-SplitForm = Annotated[Literal["table", "transcript", Every], _FORM]
-CheckForm = Annotated[Literal["text", Every, OfCheck], _FORM]
-Save = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(Every)), _SAVE)]
-SaveCheck = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(Literal[Every, OfCheck])), _SAVE)]
+TextForm = Annotated[Literal["text", "json"], _FORM]
+PlainForm = Annotated[Literal["table", OfTable], _FORM]
+SplitForm = Annotated[Literal["table", "transcript", OfTable], _FORM]
+CheckForm = Annotated[Literal["text", OfCheck], _FORM]
+SaveText = Annotated[list[Path] | None, saved(OUTPUT, endings(("json",)), SAVE)]
+Save = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(OfTable)), SAVE)]
+SaveCheck = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(OfCheck)), SAVE)]
 Quiet = Annotated[bool, option("--quiet -q", OUTPUT, "No hints, no progress.")]
 Verbose = Annotated[bool, option("--verbose -v", OUTPUT, "List every batch separately.")]
 
@@ -138,9 +138,7 @@ Card = Annotated[Text, option("--gpu CARD", GPUS, _CARD, completion.cards)]
 _MEMORY = "Memory of each GPU, or a list with one size for each: 24GiB,24GiB,80GiB."
 GpuMemory = Annotated[Text, option("--gpu-memory SIZE", GPUS, _MEMORY)]
 _LINK = "Connection of the GPUs: pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4, nvlink-3090, no-p2p."
-Link = Annotated[Text, option("--link NAME", GPUS, _LINK, completion.links)]
-_STEP = "A measured training step on one GPU, perhaps with its rows: 49ms, 49ms@8 (repeatable)."
-Steps = Annotated[Texts, option("--one-gpu-step TIME[@ROWS]", GPUS, _STEP)]
+Link = Annotated[str, option("--link NAME", GPUS, _LINK, completion.links)]
 _INPUT = """One for each argument of the model: 32x128, mask=32x128:bool, ids=32x16:int64<1000. By default \
 inferred from the first layer."""
 InputSpec = Annotated[Texts, option("--input [NAME=]SHAPE[:TYPE[<N]]", DATA, _INPUT)]

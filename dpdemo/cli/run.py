@@ -31,8 +31,6 @@ def command(
     virtual: o.Virtual = False,
     strategy: o.Strategy = None,
     timeout: Timeout = TIMEOUT_SECONDS,
-    weights: o.Weights = None,
-    chunks: o.Chunks = None,
     batch_size: o.BatchSize = None,
     data_size: o.DataSize = None,
     drop_last: o.DropLast = None,
@@ -71,7 +69,7 @@ def command(
         return
     print_report(replace(report, verbose=verbose), form, save, quiet=quiet)
     if not quiet:
-        _hint(report, is_named=checked.gpus is not None)
+        _hint(report, is_named=checked.gpus is not None or checked.processes is not None)
 
 
 def _hint(report: SplitReport, *, is_named: bool) -> None:

@@ -12,7 +12,6 @@ from dpdemo.config.fields import KEYS, Config
 from dpdemo.config.kinds import unknown_key
 from dpdemo.config.load import expect_strategy, make_config
 from dpdemo.config.targets import is_target
-from dpdemo.config.weights import is_weighted, weights_key
 from dpdemo.config.yamlfile import read_mapping
 from dpdemo.errors import UsageError, about
 from dpdemo.sizes import capacities
@@ -88,9 +87,6 @@ def read_settings(
     edge.where = {key: line for key, line in where.items() if key not in typed}
     config = make_config({**(below or {}), **values, **typed}, edge.where)
     expect_strategy(config, strategies)
-    if is_weighted(config) and "weights" not in given:
-        key = weights_key(config)
-        raise UsageError(f"this command does not support `{key}`", key=key, hint=f"leave {{{key}=}} out")
     return config
 
 

@@ -3,12 +3,10 @@
 import difflib
 from collections.abc import Iterator
 
-from dpdemo.arithmetic.weights import short_list
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import KEYS, Config
-from dpdemo.config.ranks import OF_DDP_ALONE, distribute_epoch, ranks_per_node, rows_per_rank, world_size
+from dpdemo.config.ranks import OF_DDP_ALONE, ranks_per_node, rows_per_rank, world_size
 from dpdemo.config.targets import FORMS, is_target
-from dpdemo.config.weights import expect_one_each, is_weighted, split_of, weights_key, weights_of
 from dpdemo.errors import UsageError
 from dpdemo.wording import show
 
@@ -36,8 +34,6 @@ def _problems(config: Config) -> Iterator[Problem]:
         yield "trace_sample", f"{samples}, got {config.trace_sample}", "samples are counted from 0"
     yield from _of_model(config)
     yield from _of_dp(config) if config.strategy == "dp" else _of_ddp(config)
-    if is_weighted(config):
-        yield from _of_weights(config)
 
 
 def _of_model(config: Config) -> Iterator[Problem]:
@@ -89,7 +85,7 @@ def _of_ddp(config: Config) -> Iterator[Problem]:
             "leave {processes=} out: each GPU has a rank; or leave {gpus=} out to run on the CPU",
         )
     num_ranks = world_size(config)
-    if num_ranks is not None and not is_weighted(config):
+    if num_ranks is not None:
         yield from _of_batch(config, num_ranks)
 
 
@@ -116,48 +112,3 @@ def _of_batch(config: Config, num_ranks: int) -> Iterator[Problem]:
     if config.drop_last and samples < each:
         sizes = f"{samples} samples per rank < {each} per batch with drop_last"
         yield _no_batch("drop_last", f"at least one full batch per rank, got {sizes}, which leaves none")
-
-
-def _of_weights(config: Config) -> Iterator[Problem]:
-    key, given = weights_key(config), weights_of(config) or ()
-    if config.weights is not None and config.chunks is not None:
-        hint = "weights are proportions for any batch, chunks the exact sizes of a full one"
-        yield "chunks", "`weights` or `chunks`, got both", hint
-    if not any(given):
-        hint = f"{{{key}=[1, 2, 2]}} gives the first GPU half of what each of the others gets"
-        yield key, f"at least one of `{key}` above 0, got {short_list(given) or 'none'}", hint
-    if config.strategy == "dp" and config.gpus is None:
-        gpus = len(given) if len(given) > 16 else list(range(len(given)))
-        hint = f"name them: {{gpus={gpus}}}"
-        yield key, f"GPUs to share the batch, got none with {key} {show(given)}", hint
-    if config.chunks is not None and sum(config.chunks) != config.batch_size:
-        total, listed = sum(config.chunks), short_list(config.chunks)
-        yield (
-            "chunks",
-            f"chunks that add up to the batch size {config.batch_size}, got {total} ({listed})",
-            f"{{batch_size={total}}}, or {{weights=}}, which are proportions for any batch",
-        )
-    if config.strategy == "ddp" and config.batch_size_is == "per-rank":
-        hint = "leave {batch_size_is=} out: with weights the batch size is global"
-        yield "batch_size_is", "the batch size of all ranks together, got that of each rank", hint
-    num_devices = world_size(config)
-    if num_devices is not None and (config.gpus, config.processes) != (None, None):  # else torchrun knows
-        expect_one_each(config, num_devices)
-        if config.strategy == "ddp":
-            yield from _of_ranks(config, num_devices)
-
-
-def _of_ranks(config: Config, num_ranks: int) -> Iterator[Problem]:
-    """Check that each rank of DDP has a row: all of them take part in every all-reduce."""
-    split = split_of(config, config.batch_size, num_ranks)
-    if split.num_idle:
-        idle = split.idle()[0]
-        yield (
-            weights_key(config),
-            f"at least a row for each rank in a batch of {config.batch_size}, got none for rank {idle}",
-            "every rank takes part in the all-reduce: leave its GPU out, or give it more",
-        )
-    if not distribute_epoch(config, num_ranks).drawn:
-        key = "drop_last" if config.drop_last else "sampler_drop_last"
-        left = f"data_size {config.data_size} with `{key}`, which leaves none of {config.batch_size}"
-        yield _no_batch(key, f"at least one batch, got {left}")

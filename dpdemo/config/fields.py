@@ -40,8 +40,6 @@ class Keys(TypedDict, total=False):
     processes: int | None
     batch_size_is: Literal["per-rank", "global"] | None
     sampler_drop_last: bool
-    weights: Sequence[float] | None
-    chunks: Sequence[int] | None
     trace_sample: int | None
 
 
@@ -124,18 +122,6 @@ class Config:
     sampler_drop_last: bool = flag(
         "DistributedSampler's drop_last: leave out the samples that the ranks do not divide, instead of "
         "repeating some."
-    )
-    weights: tuple[int | float, ...] | None = key(
-        None,
-        "Unequal chunks: a number for each GPU, in whose proportions every batch is cut, such as 1,2,2.",
-        kinds.list_of(kinds.WEIGHT, "a number for each GPU such as [1, 2, 2]"),
-        "[1, 2, 2]",
-    )
-    chunks: tuple[int, ...] | None = key(
-        None,
-        "Unequal chunks: the exact rows of each GPU in a full batch, such as 4,13,13.",
-        kinds.list_of(kinds.ROWS, "the rows of each GPU such as [4, 13, 13]"),
-        "[4, 13, 13]",
     )
     trace_sample: int | None = key(
         None, "Number of a sample to follow: its batch, device, row and output row.", kinds.ROWS, "17"

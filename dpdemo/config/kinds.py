@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Union
 
 from dpdemo.arithmetic.limits import MAX_GPUS, MAX_NODES
 from dpdemo.config.gpus import parse_gpus
-from dpdemo.config.numbers import INT64_MAX, any_number, parse_numbers
+from dpdemo.config.numbers import INT64_MAX, any_number
 from dpdemo.errors import UsageError
 from dpdemo.wording import show, show_key
 
@@ -47,11 +47,6 @@ def words(*known: str) -> Kind:
     return Kind(listed, known.__contains__)
 
 
-def list_of(item: Kind, expected: str) -> Kind:
-    """Return the kind of lists of an item, such as `1,2x7` as an option."""
-    return Kind(expected, lambda value: _is_list_of(item, value), parse_numbers, item=item)
-
-
 def _is_list_of(item: Kind, value: object) -> bool:
     return isinstance(value, tuple) and all(map(item.accepts, value))
 
@@ -59,10 +54,6 @@ def _is_list_of(item: Kind, value: object) -> bool:
 def _number(text: str) -> object:
     number = any_number(text)
     return text if number is None else number
-
-
-def _is_weight(value: object) -> bool:
-    return type(value) in {int, float} and 0 <= value <= INT64_MAX  # type: ignore[operator]  # NaN is not
 
 
 def _is_gpus(value: object) -> bool:
@@ -80,7 +71,6 @@ COUNT = whole(1, MAX_GPUS)
 NODES = whole(1, MAX_NODES)
 ROWS = whole(0)
 ORDINAL = whole(0, MAX_GPUS - 1, f"an ordinal from 0 to {MAX_GPUS - 1}")
-WEIGHT = Kind("a number of 0 or more", _is_weight)
 GPUS = Kind(
     "a list of ordinals such as [0, 1, 2], a count such as 3, or `all`",
     _is_gpus,

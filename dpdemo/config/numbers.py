@@ -10,7 +10,6 @@ INT64_MAX = 2**63 - 1
 """The largest number that torch counts with."""
 _MOST_DIGITS = 19
 """Digits of the largest int64. Python itself refuses to read more than 4300 of them, with a ValueError."""
-_MOST_NUMBERS = 1_000_000
 _SCALED = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(\S*)\s*")
 
 
@@ -53,24 +52,3 @@ def scaled_number(text: str, units: Mapping[str, float], least: float, most: flo
         return None
     number = float(read[1]) * units[read[2]]  # hundreds of digits are infinity, which is past any bound
     return number if least <= number <= most else None
-
-
-def parse_numbers(text: str) -> tuple[int | float, ...]:
-    """Read `1,2,2` or `0.5,1x7` (0.5 once, and 1 for each of seven).
-
-    Raises:
-        UsageError: for anything else; negative numbers are the config's own business.
-
-    """
-    found: list[int | float] = []
-    for part in text.split(","):
-        number, _, times = part.strip().partition("x")
-        value, count = any_number(number), any_number(times or "1")
-        is_count = isinstance(count, int) and 0 < count <= _MOST_NUMBERS - len(found)
-        if value is None or not is_count:
-            raise UsageError(
-                f"expected a number for each GPU, got {show(text)}",
-                hint="write for example 1,2,2, or 1,2x7 for seven times 2",
-            )
-        found += [value] * int(count or 0)
-    return tuple(found)

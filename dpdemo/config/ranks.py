@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.config.fields import Config
-from dpdemo.config.weights import is_weighted, split_of
 from dpdemo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,22 +70,13 @@ def rows_per_rank(config: Config, num_ranks: int) -> int:
 
 
 def distribute_epoch(config: Config, num_ranks: int) -> "Epoch":
-    """Distribute the epoch of a config over so many ranks of DDP, or GPUs of DataParallel.
-
-    Raises:
-        UsageError: for weights that are not known, or not one for each rank.
-
-    """
-    from dpdemo.arithmetic.sampler import Epoch, deal, distribute  # most commands start without it
+    """Distribute the epoch of a config over so many ranks of DDP, or GPUs of DataParallel."""
+    from dpdemo.arithmetic.sampler import Epoch, distribute  # most commands start without it
 
     if config.strategy == "dp":
         number, rest = divmod(config.data_size, config.batch_size)
-        last = split_of(config, rest, num_ranks) if rest and not config.drop_last else None
-        return Epoch(config.data_size, split_of(config, config.batch_size, num_ranks), number, last)
-    if is_weighted(config):
-        full = split_of(config, config.batch_size, num_ranks)
-        drop_last, sampler_drop_last = config.drop_last, config.sampler_drop_last
-        return deal(config.data_size, full, drop_last=drop_last, sampler_drop_last=sampler_drop_last)
+        last = split_batch(rest, num_ranks) if rest and not config.drop_last else None
+        return Epoch(config.data_size, split_batch(config.batch_size, num_ranks), number, last)
     return distribute(
         config.data_size,
         num_ranks,

@@ -11,7 +11,6 @@ from dpdemo.results.execution import ExecReport
 from dpdemo.results.memory import MemoryReport
 from dpdemo.results.memorydata import Answer as MemoryAnswer
 from dpdemo.results.speedup import SpeedupReport
-from dpdemo.results.speedupdata import Scaling, Verdict
 from dpdemo.results.split import SplitReport
 from dpdemo.sizes import size
 from dpdemo.wording import counted
@@ -28,7 +27,6 @@ _FITS: dict[MemoryAnswer, tuple[Mark, str]] = {
     "tight": ("look", "tightly"),
     "does not fit": ("bad", "no"),
 }
-_PAYS: dict[Verdict | None, Mark] = {"pays": "good", "does not pay": "look"}
 
 
 def evenness(report: SplitReport, more: str) -> Answer:
@@ -105,26 +103,8 @@ def fitting_of_program(report: ExecReport) -> Answer:
 
 
 def paying(report: SpeedupReport, more: str) -> Answer:
-    """Report the speed-up of more GPUs if a step of one was measured, else the break-even step.
-
-    A user's batch is shared by the GPUs (strong scaling); what they gain if each gets as many rows as the one
-    GPU had (weak scaling) follows.
-    """
-    if not report.anchors:
-        return Answer(PAYS, "unknown", report.summary, more)
-    shared = [f"{way.strategy} {_times(way.strong)}: {way.strong.verdict}" for way in report.ways]
-    weak = " and ".join(_times(way.weak) for way in report.ways)
-    text = (
-        f"{counted(report.ways[0].num_gpus, 'GPU')} over {report.link.name} that share the batch: "
-        f"{'; '.join(shared)}; that each get one like it: {weak}"
-    )
-    verdict = report.ways[0].strong.verdict
-    return Answer(PAYS, _PAYS.get(verdict, "unknown"), text, more)
-
-
-def _times(scaling: Scaling) -> str:
-    gained = scaling.speedup
-    return "" if gained is None else f"×{gained.point:.2f} ({gained.low:.2f}–{gained.high:.2f})"
+    """Report the step of one GPU, with the whole batch, from which more GPUs pay."""
+    return Answer(PAYS, "unknown", report.summary, more)
 
 
 def next_step(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Answer:

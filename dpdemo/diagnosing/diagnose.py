@@ -17,8 +17,7 @@ from dpdemo.models.targets import batches_of_target, find_model
 from dpdemo.results.diagnosis import Answer, Diagnosis
 from dpdemo.splitting.predict import predict
 from dpdemo.timing import predict_speedup
-from dpdemo.timing.anchors import check_anchors, read_anchor
-from dpdemo.timing.links import find_link
+from dpdemo.timing.links import DEFAULT_LINK, find_link
 from dpdemo.timing.observe import observe_workload
 from dpdemo.virtual import virtual_gpus
 
@@ -32,7 +31,7 @@ class Case:
     """A model to diagnose: a target, the number of GPUs, the batch and the inputs.
 
     `gpu` is the name of the GPUs' card, `gpu_memory` what each can hold (`24GiB`, or a list with commas);
-    `link` joins them, and `steps` are measured ones of one GPU (`49ms@8`).
+    `link` joins them.
     """
 
     target: str
@@ -41,8 +40,7 @@ class Case:
     inputs: tuple[str, ...] = ()
     gpu_memory: str | None = None
     gpu: str | None = None
-    link: str = "pcie4"
-    steps: tuple[str, ...] = ()
+    link: str = DEFAULT_LINK
 
     @property
     def config(self) -> Config:
@@ -99,12 +97,8 @@ def _questions(case: Case) -> Iterator[tuple[str, Callable[[], Answer]]]:
         return answers.fitting(report, case.command("memory", size, *case.hardware()))
 
     def pays() -> Answer:
-        workload = observe_workload(config, given)
-        anchors = [read_anchor(text) for text in case.steps]
-        check_anchors(anchors, workload)
-        report = predict_speedup(workload, find_link(case.link), (case.num_gpus,), anchors)
-        steps = [f"--one-gpu-step {text}" for text in case.steps]
-        return answers.paying(report, case.command("speedup", f"--link {case.link}", *steps))
+        report = predict_speedup(observe_workload(config, given), find_link(case.link), case.num_gpus)
+        return answers.paying(report, case.command("speedup", size, f"--link {case.link}"))
 
     yield "splitting", lambda: answers.evenness(predict(config), case.command("simulate", size))
     yield "checking", lambda: answers.rightness(_checked(case), case.command("check"))

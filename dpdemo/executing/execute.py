@@ -3,33 +3,41 @@
 import atexit
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
 from dpdemo.executing.callcheck import CallCheck, is_rehearsing
-from dpdemo.executing.gathering import gathering
-from dpdemo.executing.hardware import Hardware, reaching_children
 from dpdemo.executing.program import Program, run_program
-from dpdemo.executing.rank.following import follow_program
-from dpdemo.executing.startup.sitecustomize import VISIBLE
+from dpdemo.ranks.gathering import gathering
+from dpdemo.ranks.hardware import Hardware, reaching_children
+from dpdemo.ranks.observe.follow import follow_program
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic
+from dpdemo.startup.hook import VISIBLE
 from dpdemo.virtual import VirtualGpus
 from dpdemo.watching.calls import Watch, watching
 
-Finish = Callable[[ExecReport, CheckReport | None], None]
-"""Called once the program has ended, with the report, and the findings of a check."""
+Finish = Callable[[ExecReport, CheckReport | None], bool]
+"""Called at the end, with the report and the findings of a check; True asks for exit code 1."""
 
 
-def execute(program: Program, hardware: Hardware, finish: Finish, check: CallCheck | None = None) -> object:
+def execute(
+    program: Program,
+    hardware: Hardware,
+    finish: Finish,
+    check: CallCheck | None = None,
+    *,
+    is_gate: bool = False,
+) -> object:
     """Run the program in this process and return what it leaves with: what `sys.exit` is to be called with.
 
     The GPUs stay until Python has ended the program's threads and called its atexit functions, which come
     before ours since they were registered later. Then `finish` gets the report, also when the program failed.
-    `check` judges every DataParallel call on the way. Beyond what a GPU can hold the program gets its
-    torch.OutOfMemoryError.
+    `check` judges every DataParallel call on the way; with `is_gate`, `finish` may turn exit code 0 into 1.
+    Beyond what a GPU can hold the program gets its torch.OutOfMemoryError.
 
     Raises:
         UsageError: the GPUs cannot be made.
@@ -43,7 +51,7 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
     watch = stack.enter_context(watching(is_aside=is_rehearsing))
     if check is not None:
         stack.enter_context(check.watching())
-    process = os.getpid()
+    process, fails = os.getpid(), False
 
     def seen() -> tuple[ExecReport, CheckReport | None]:
         findings = None if check is None else check.report(getattr(sys, "last_value", None))
@@ -52,18 +60,33 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
         return replace(report, check=findings, ranks=worlds), findings
 
     def close() -> None:
+        nonlocal fails
         if os.getpid() != process:  # a forked child, which comes here too
             return
         found = seen()
         stack.close()
         if ranks is None or ranks.is_reporter:
-            finish(*found)
+            fails = finish(*found)
 
     atexit.register(close)
     if ranks is not None:
-        ranks.start(lambda _: finish(*seen()))
+
+        def report_stuck(_: tuple[str, ...]) -> None:
+            finish(*seen())
+
+        ranks.start(report_stuck)
     stack.callback(follow_program(gpus))
-    return run_program(program)
+    code = run_program(program)
+    if is_gate and not code:
+        _end_as_python_does()
+        return int(fails)
+    return code
+
+
+def _end_as_python_does() -> None:
+    """Wait for threads and call the exit functions, as Python does later, when no code can change."""
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - what Python itself calls
+    atexit._run_exitfuncs()  # noqa: SLF001
 
 
 def _report(

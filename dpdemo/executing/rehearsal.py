@@ -81,8 +81,8 @@ def _probe(draft: Draft, gpus: VirtualGpus, *, is_first: bool) -> Rehearsed:
     planned = planned_call(draft)
     batches = Batches(lambda _: (draft.args, draft.kwargs), planned.size)
     source = _WithoutHooks(wrapped_or_not(wrapper))
-    weights = wrapper.chunks if isinstance(wrapper, Splitter) else ()
-    runner = Runner(source, tuple(wrapper.device_ids), wrapper.dim, keeps_modes=True, weights=weights)
+    sizes = wrapper.chunks if isinstance(wrapper, Splitter) else ()
+    runner = Runner(source, tuple(wrapper.device_ids), wrapper.dim, keeps_modes=True, sizes=sizes)
     prober = Prober(runner, batches, gpus)
     probe = prober.probe(planned)
     error = probe.single.raised

@@ -13,9 +13,7 @@ import torch
 from torch import nn
 
 from dpdemo.results.explanation import Move, Part, Step, StepName
-from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.seam import Around, around
-from dpdemo.watching.trace import num_rows
 from dpdemo.watching.tree import named_tensors, rebuild
 
 _MOST_IDS = 8
@@ -64,7 +62,7 @@ class Listener:
 
     def _enter(self, _: nn.Module, args: Any, kwargs: Any) -> None:
         if self._ids:
-            self._note_scatter([(args, kwargs)], self._ids)
+            self._note_scatter([(args, kwargs)])
 
     def _leave(self, _: nn.Module, __: object, result: object) -> None:
         call = f"module({'chunk 0' if self._ids else 'input'})"
@@ -82,10 +80,9 @@ class Listener:
             return proceed(replicas, chunks, *rest)
         options, devices = rest
         targets = self._targets
-        self._note_scatter(list(zip(chunks, options, strict=True)), list(devices))
+        self._note_scatter(list(zip(chunks, options, strict=True)))
         copies = [module_part(f"replica {i}", copy, self._module) for i, copy in enumerate(replicas)]
-        # WeightedDataParallel copies from the first GPU, and drops that replica where it has no rows
-        call = f"replicate(module, {_listed(targets)}){'[1:]' * (len(targets) - len(replicas))}"
+        call = f"replicate(module, {_listed(targets)})"
         self._note("replicate", call, [module_part("module", self._module, self._module)], copies)
         self._outputs = outputs = proceed(replicas, chunks, *rest)
         made = [part(f"output {i}", output) for i, output in enumerate(outputs)]
@@ -100,13 +97,9 @@ class Listener:
             self._note("gather", call, self._given, [part("output", result)])
         return result
 
-    def _note_scatter(self, chunks: Sequence[Any], used: list[int]) -> None:
-        dim = self._wrapper.dim
+    def _note_scatter(self, chunks: Sequence[Any]) -> None:
         pieces = [part(f"chunk {i}", _lone(*chunk)) for i, chunk in enumerate(chunks)]
-        call = f"scatter(input, {_listed(self._ids)}, dim={dim})"
-        if isinstance(self._wrapper, WeightedDataParallel) and len(self._ids) > 1:
-            rows = [num_rows(piece.shapes, dim) for piece in pieces]
-            call = f"Scatter.apply({_listed(used)}, {_listed(rows)}, {dim}, input)"
+        call = f"scatter(input, {_listed(self._ids)}, dim={self._wrapper.dim})"
         self._note("scatter", call, self._given, pieces)
 
     def _note(self, name: StepName, call: str, given: list[Part], made: list[Part]) -> None:

@@ -33,7 +33,6 @@ class BatchMaker:
     """Makes the arguments of one call for a batch size, on a device.
 
     Attributes:
-        note: a remark on the inputs of a library's model, or "".
         has_new_hooks: whether transformers' hooks, which a first call puts into a model, were put in.
         is_guessed: whether nobody named the inputs of a model of the user's own.
 
@@ -45,7 +44,6 @@ class BatchMaker:
         self._config = config
         self._sizes = sizes or InputSizes()
         self.has_numbers = has_numbers
-        self.note = ""
         self.has_new_hooks = False
         self.is_guessed = not given and not config.is_builtin
         self._chosen_size = config.batch_size if "batch_size" in config.given else None
@@ -68,9 +66,7 @@ class BatchMaker:
         parsed = parse_target(target)
         if parsed.library:
             with about("model"):
-                made = make_library_model(parsed.library, parsed.name, self._sizes)
-            self.note = made[1].note if self.is_guessed else ""
-            return made
+                return make_library_model(parsed.library, parsed.name, self._sizes)
         if self._sizes.image_size is not None or self._sizes.seq_len is not None:
             raise UsageError(
                 f"expected sizes for the model of a library, got them for `{target}`",

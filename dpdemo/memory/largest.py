@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Unpack
 
+from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
-from dpdemo.config.weights import split_of
 from dpdemo.errors import DpdemoError, RunError, UsageError
 from dpdemo.memory.case import STRATEGIES, Case, Progress
 from dpdemo.memory.hardware import Hardware, Sizes
@@ -67,19 +67,12 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         `ddp` and `fsdp2` the batch is each rank's.
 
     Raises:
-        UsageError: if the config, a size or the inputs are not valid, the config names `chunks`, or the model
-            cannot be built.
+        UsageError: if the config, a size or the inputs are not valid, or the model cannot be built.
         RunError: if the model fails, or needs numbers.
 
     """
     expect_capacity(gpu_memory, gpu)
     checked = expect_strategy(resolve(config, overrides), STRATEGIES)
-    if checked.chunks:
-        raise UsageError(
-            "expected shares of any batch, got the sizes of the chunks of one",
-            key="chunks",
-            hint="name their proportions instead: {weights=[1, 2]}",
-        )
     case = Case(
         config=checked,
         training=training or Training(),
@@ -152,7 +145,7 @@ class _Search:
             return self._stepper.measure(batch_size)
         except RunError as error:
             num_gpus = self._num_chunks
-            split = split_of(self._case.config, batch_size, num_gpus)
+            split = split_batch(batch_size, num_gpus)
             if split.smallest > 1:
                 raise
             # BatchNorm cannot train on a chunk of one sample: a batch a little larger is as good a measure
@@ -215,7 +208,7 @@ class _Search:
             return rows
         rows = [0] * len(rows)
         ordinals = config.ordinals or ()
-        for ordinal, chunk in zip(ordinals, split_of(config, batch_size, len(ordinals)).rows(), strict=True):
+        for ordinal, chunk in zip(ordinals, split_batch(batch_size, len(ordinals)).rows(), strict=True):
             rows[ordinal] += chunk
         return rows
 

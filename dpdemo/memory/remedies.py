@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from dpdemo.arithmetic.chunk import split_batch
-from dpdemo.arithmetic.weights import split_by_chunks
 from dpdemo.config.load import make_config
 from dpdemo.errors import RunError, UsageError
 from dpdemo.memory.blocks import blocks_of
@@ -17,13 +16,8 @@ from dpdemo.memory.case import Case
 from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.memory.wrapping import checkpointing
 from dpdemo.models.losses import Loss, make_loss
-from dpdemo.results.memorydata import PARTS, GpuMemory, Remedy, RemedyName
-from dpdemo.splitting.scatter import scatter_by
-from dpdemo.splitting.weighted import WeightedDataParallel
+from dpdemo.results.memorydata import GpuMemory, Remedy, RemedyName
 from dpdemo.virtual.block import suspended
-from dpdemo.watching.seam import around
-
-_OF_A_ROW = ("inputs", "activations", "temporaries")
 
 
 def find_remedies(case: Case, stepper: Stepper, batch_size: int, before: Measured) -> tuple[Remedy, ...]:
@@ -33,7 +27,7 @@ def find_remedies(case: Case, stepper: Stepper, batch_size: int, before: Measure
     it the GPU with the least room, the same or another, has most.
     """
     found = []
-    for change in _changes(case, stepper, batch_size, before):
+    for change in _changes(case, stepper, batch_size):
         case.say(f"with {change.name}")
         try:
             with change.made as measure:
@@ -76,25 +70,19 @@ def _set(stepper: Stepper, owner: Any, **values: object) -> Iterator[Measure]:
             setattr(owner, name, value)
 
 
-def _changes(case: Case, stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_Change]:
+def _changes(case: Case, stepper: Stepper, batch_size: int) -> Iterator[_Change]:
     if not stepper.training.inference:
         yield from _changes_of_training(case, stepper, batch_size)
-    yield from _changes_of_wrapper(stepper, batch_size, before)
+    yield from _changes_of_wrapper(stepper)
     yield from _changes_of_strategy(case, stepper)
 
 
-def _changes_of_wrapper(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_Change]:
+def _changes_of_wrapper(stepper: Stepper) -> Iterator[_Change]:
     wrapper = stepper.built.wrapper
     if not isinstance(wrapper, nn.DataParallel) or len(wrapper.device_ids) < 2:
         return
     if wrapper is stepper.built.model:  # else the following layers need the output on its device
         yield from _changes_of_gathering(stepper, wrapper)
-    if isinstance(wrapper, WeightedDataParallel):
-        return
-    sizes = _smaller_first_chunk(batch_size, before, wrapper)
-    if sizes is not None:
-        how = f"--batch-size {batch_size} --chunks {','.join(map(str, sizes))}, as WeightedDataParallel cuts"
-        yield _Change("smaller chunk on GPU 0", how, _chunks_of(stepper, sizes))
 
 
 def _changes_of_training(case: Case, stepper: Stepper, batch_size: int) -> Iterator[_Change]:
@@ -189,34 +177,3 @@ def _loss_inside(stepper: Stepper) -> Iterator[Measure]:
     inside = _WithLoss(wrapper.module, stepper.loss, wrapper.dim)
     with _set(stepper, wrapper, module=inside), _set(stepper, stepper, loss=make_loss("mean")) as measure:
         yield measure
-
-
-def _smaller_first_chunk(
-    batch_size: int, before: Measured, wrapper: nn.DataParallel[nn.Module]
-) -> tuple[int, ...] | None:
-    """Choose chunks with which the first GPU would be as full as the others; None if it is not fuller."""
-    first, second, *_ = (before.gpus[index] for index in wrapper.device_ids)
-    num_gpus, rows = len(wrapper.device_ids), split_batch(batch_size, len(wrapper.device_ids)).largest
-    row_bytes = max(1, sum(_part(second, part) for part in _OF_A_ROW) // rows)
-    moved = (first.peak_bytes - second.peak_bytes) * (num_gpus - 1) // (row_bytes * num_gpus)
-    moved = min(moved, rows - 1)
-    if moved < 1:
-        return None
-    rest = batch_size - (rows - moved)
-    return (rows - moved, *split_batch(rest, num_gpus - 1).rows())
-
-
-def _part(gpu: GpuMemory, name: str) -> int:
-    return gpu.parts[PARTS.index(name)]
-
-
-@contextmanager
-def _chunks_of(stepper: Stepper, sizes: tuple[int, ...]) -> Iterator[Measure]:
-    """Cut chunks of these sizes instead of equal ones."""
-
-    def scatter(_: Any, args: Any, kwargs: Any, device_ids: Any, dim: int) -> object:
-        found = scatter_by(lambda rows: split_by_chunks(rows, sizes), args, kwargs, device_ids, dim)
-        return found.args, found.kwargs
-
-    with around(scatter_kwargs=scatter):
-        yield stepper.measure

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import ranks_per_node
-from dpdemo.config.weights import split_of
 from dpdemo.memory.case import Case
 from dpdemo.memory.inputs import BatchMaker
 from dpdemo.memory.ranks import gpus_of_ranks
@@ -59,7 +59,7 @@ def _chosen_gpus(config: Config, measured: Measured) -> tuple[GpuMemory, ...]:
     """Return the GPUs of a config; one that is named twice is one GPU."""
     ordinals = config.ordinals or ()
     rows = dict.fromkeys(ordinals, 0)
-    found = split_of(config, measured.batch_size, len(ordinals)).rows()
+    found = split_batch(measured.batch_size, len(ordinals)).rows()
     for ordinal, chunk in zip(ordinals, found, strict=True):
         rows[ordinal] += chunk
     if config.output_device is not None:
@@ -91,7 +91,6 @@ def _of_output(stepper: Stepper, measured: Measured) -> Iterator[str]:
 def _assumed(batches: BatchMaker) -> tuple[str, ...]:
     notes = {
         f"--input {batches.worked_out}, inferred from the first layer.": batches.worked_out,
-        batches.note: batches.note,
         "Taken as a model that was called before it was wrapped, as one of transformers must be: its "
         "replicas would put in hooks that they share, and may fail (DP317).": batches.has_new_hooks,
     }

@@ -209,6 +209,8 @@ def _call(function: Callable[[int], object], batch_size: int) -> object:
     try:
         with users_code():
             return function(batch_size)
+    except UsageError:
+        raise
     except Exception as error:
         raise UsageError(
             f"expected inputs for a batch of {batch_size}, got {type(error).__name__}: {error}"

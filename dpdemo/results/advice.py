@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
 from dpdemo.arithmetic.chunk import even_batch_sizes_near
-from dpdemo.arithmetic.weights import exact_batch_sizes_near
-from dpdemo.config.weights import is_weighted, weights_of
 from dpdemo.errors import UsageError
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.splitdata import SplitData
@@ -76,8 +74,6 @@ def advice(report: SplitData) -> str:
         return ""
     if not any(finding.group is report.batches[0] for finding in found):
         return f"--drop-last leaves out the short last batch of {report.batches[-1].batch_size}"
-    if is_weighted(report.config):
-        return _exact_advice(report)
     num_devices, data_size = len(report.devices), report.config.data_size
     near = even_batch_sizes_near(report.batches[0].batch_size, num_devices)
     sizes = [size for size in near if size <= data_size]
@@ -93,13 +89,3 @@ def advice(report: SplitData) -> str:
 def _is_even(rest: int, num_devices: int) -> bool:
     """Return whether the short last batch, if there is any, has no idle, short or lone chunk."""
     return not rest or even_batch_sizes_near(rest, num_devices) == (rest,)
-
-
-def _exact_advice(report: SplitData) -> str:
-    """Name batch sizes that the weights divide; of chunks that were given there is nothing to advise."""
-    batch_size, weights = report.config.batch_size, weights_of(report.config)
-    if weights is None or report.config.chunks is not None:
-        return ""
-    near = exact_batch_sizes_near(batch_size, weights)
-    which = " or ".join(f"--batch-size {size}" for size in near if size <= report.config.data_size)
-    return f"{which} gives each device exactly its weight" if which and batch_size not in near else ""

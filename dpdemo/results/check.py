@@ -29,10 +29,6 @@ class CheckReport(Report):
     SCHEMA: ClassVar[str] = "dpdemo.check/1"
     FORMS: ClassVar[tuple[str, ...]] = (*Report.FORMS, "github", "sarif")
     DERIVED: ClassVar[tuple[str, ...]] = ("ok",)
-    ROWS: ClassVar[str] = "findings"
-    columns: ClassVar[tuple[str, ...]] = (
-        *("code", "name", "family", "severity", "subject", "file", "line", "message", "seen_in"),
-    )
     model: str
     num_gpus: int = field(metadata=in_json("gpus"))
     findings: tuple[Finding, ...]
@@ -99,12 +95,6 @@ class CheckReport(Report):
 
         write = checkformats.as_github if form == "github" else checkformats.as_sarif
         return write(self.findings, self.remarks, self.summary)
-
-    def markdown(self) -> Iterator[str]:
-        """Yield a table of findings, and the fix of each rule."""
-        from dpdemo.results.checkformats import as_markdown
-
-        return as_markdown(self.findings, self.remarks, self.summary)
 
     @property
     def summary(self) -> str:

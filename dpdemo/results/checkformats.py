@@ -1,11 +1,10 @@
-"""A check's report for programs: SARIF, GitHub's workflow commands, and Markdown."""
+"""A check's report for programs: SARIF, and GitHub's workflow commands."""
 
 import json
 from collections.abc import Iterator, Sequence
 
 from dpdemo import __version__
 from dpdemo.results.findings import Finding, RulePage
-from dpdemo.results.markdown import diff, escaped, markdown_table
 from dpdemo.wording import harmless, printable
 
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -93,24 +92,3 @@ def _sarif_result(finding: Finding) -> dict[str, object]:
             }
         ]
     return result
-
-
-def as_markdown(findings: Sequence[Finding], remarks: Sequence[str], summary: str) -> Iterator[str]:
-    """Write a report as Markdown: a table of findings, and the fix of each rule once."""
-    yield f"**{escaped(summary)}**\n"
-    yield from (f"\nNote: {escaped(note)}\n" for note in remarks)
-    yield "\n"
-    if findings:
-        yield from markdown_table(
-            ("severity", "rule", "where", "what"), [_row(finding) for finding in findings]
-        )
-    told = {(each.rule, each.before, each.after): each for each in findings}
-    for (rule, *_), finding in told.items():
-        example = " For example:" if finding.is_example else ""
-        yield f"\n{rule.code}: {escaped(rule.title)}{example}\n\n"
-        yield diff(finding.before, finding.after)
-
-
-def _row(finding: Finding) -> tuple[str, ...]:
-    where = escaped(finding.place.short) if finding.place else ""
-    return finding.severity, f"{finding.code} {finding.name}", where, escaped(finding.message)

@@ -30,8 +30,6 @@ class Diagnosis(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.doctor/1"
     DERIVED: ClassVar[tuple[str, ...]] = ("ok",)
-    ROWS: ClassVar[str] = "answers"
-    columns: ClassVar[tuple[str, ...]] = ("question", "mark", "text", "more")
     target: str
     num_gpus: int
     batch_size: int | None

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpdemo.results.batches import BatchGroup, crossed
+from dpdemo.results.batches import BatchGroup
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices, alike, label
-from dpdemo.results.formats import Row, in_json
+from dpdemo.results.formats import in_json
 from dpdemo.results.grouptable import Groups, GroupTable
 from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
@@ -78,10 +78,6 @@ class ExecReport(Report):
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.exec/1"
-    columns: ClassVar[tuple[str, ...]] = (
-        *("number", "wrapper", "module", "first", "count", "batch_size"),
-        *("replica", "device", "rows", "input", "output"),
-    )
     DERIVED: ClassVar[tuple[str, ...]] = ("virtual", "memory")
     virtual: ClassVar[bool] = True
     program: str
@@ -109,15 +105,6 @@ class ExecReport(Report):
             {"device": device, "peak_bytes": peak, "capacity_bytes": capacity}
             for device, (peak, capacity) in self.peaks.items()
         ]
-
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row for each replica of all calls that were split alike."""
-        for use in self.uses:
-            for group in use.splits:
-                calls = (use.number, use.wrapper, use.module, group.first, group.count, group.batch_size)
-                for replica in group.in_model:
-                    shapes = (crossed(replica.input), crossed(replica.output))
-                    yield *calls, replica.replica, replica.device, replica.rows, *shapes
 
     @property
     def peaks(self) -> dict[str, tuple[int, int | None]]:
@@ -149,7 +136,7 @@ def _draw(report: ExecReport, canvas: Canvas) -> Iterator[Block]:
     if len(report.uses) > MAX_USES:
         yield ()
         more = len(report.uses) - MAX_USES
-        yield styled(f"... and {more} more; --report FILE.json lists them all")
+        yield styled(f"... and {more} more; --save FILE.json lists them all")
     yield ()
     sums = _sums(report)
     yield sums if sums.rows else styled("This process moved no tensor to a GPU.")
@@ -183,7 +170,7 @@ def _use(use: Use, canvas: Canvas) -> Iterator[Block]:
             yield styled("split by a parallel_apply of its own, which was not watched")
     if rest := sum(group.count for group in use.splits[MAX_SPLITS:]) + use.num_unlisted:
         more = f"... and {counted(rest, 'call')} split in other ways"
-        yield styled(f"{more}; --report FILE.json lists more of them")
+        yield styled(f"{more}; --save FILE.json lists more of them")
     if use.tokens is not None:
         yield ()
         yield from seen_tokens(use.tokens, canvas)

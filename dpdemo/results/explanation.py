@@ -12,10 +12,9 @@ from typing import ClassVar, Literal
 
 from dpdemo.arithmetic.tolerance import EXACT, tolerance_of
 from dpdemo.config.fields import Config
-from dpdemo.config.weights import is_weighted
-from dpdemo.results.batches import Shapes, bracketed, crossed, plain_shapes
+from dpdemo.results.batches import Shapes, bracketed, plain_shapes
 from dpdemo.results.devices import Devices
-from dpdemo.results.formats import Row, in_json
+from dpdemo.results.formats import in_json
 from dpdemo.results.report import Report
 from dpdemo.results.split import over
 from dpdemo.results.table import Block, Canvas, Table, facts, styled
@@ -98,16 +97,12 @@ class PlainCall:
     device: str
 
 
-_COLUMNS = ("step", "name", "view", "label", "device", "target", "shapes", "num_tensors", "num_bytes")
-
-
 @dataclass(frozen=True, slots=True)
 class Explanation(Report):
     """One batch under DataParallel, a step at a time."""
 
     SCHEMA: ClassVar[str] = "dpdemo.explain/2"
     DERIVED: ClassVar[tuple[str, ...]] = ("model",)
-    columns: ClassVar[tuple[str, ...]] = _COLUMNS
     config: Config
     devices: Devices
     wrapped: str
@@ -122,16 +117,6 @@ class Explanation(Report):
     def model(self) -> str:
         """The model's name, or the user's `pkg.mod:factory`."""
         return self.config.model
-
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row for all that went into a step and came out of it, and for each copy."""
-        for number, step in enumerate(self.steps, 1):
-            for view, parts in (("in", step.given), ("out", step.made)):
-                for part in parts:
-                    held = (crossed(part.shapes), part.num_tensors, part.num_bytes)
-                    yield number, step.name, view, part.label, part.device, None, *held
-            for move in step.moved:
-                yield number, step.name, "copied", None, move.source, move.target, None, None, move.num_bytes
 
     def step(self, name: StepName) -> Step | None:
         """Return the step of this name, or None where it was not taken."""
@@ -161,8 +146,7 @@ def _title(explanation: Explanation) -> str:
 
 
 def _setting(explanation: Explanation) -> str:
-    wrapper = "WeightedDataParallel" if is_weighted(explanation.config) else "DataParallel"
-    what = f"{explanation.wrapped} in {wrapper}" if explanation.wrapped else wrapper
+    what = f"{explanation.wrapped} in DataParallel" if explanation.wrapped else "DataParallel"
     return what if explanation.devices.kind == "cpu" else f"{what} on {explanation.devices}"
 
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from dpdemo.arithmetic.chunk import split_batch
-from dpdemo.arithmetic.weights import short_list
-from dpdemo.config.weights import is_weighted, split_of, weights_of
 from dpdemo.results.explanation import Explanation, Part, Step
 from dpdemo.sizes import size
 from dpdemo.wording import counted
@@ -37,11 +35,8 @@ def _rows(piece: Part, explanation: Explanation) -> int:
 
 
 def _cutting(whole: int, rows: list[int], explanation: Explanation) -> str:
-    config, num_devices = explanation.config, len(explanation.devices)
-    if is_weighted(config) and rows == list(split_of(config, whole, num_devices).sizes()):
-        shares = f"{'weights' if config.chunks is None else 'chunks'} {short_list(weights_of(config) or ())}"
-        return f"The {shares} share out {counted(whole, 'row')}: {_sum(rows)}."
-    if is_weighted(config) or not whole or rows != list(split_batch(whole, num_devices).sizes()):
+    num_devices = len(explanation.devices)
+    if not whole or rows != list(split_batch(whole, num_devices).sizes()):
         return f"The {whole} rows were cut into {counted(len(rows), 'chunk')}: {_sum(rows)}."
     each = f"torch.chunk makes chunks of ceil({whole} / {num_devices}) = {counted(rows[0], 'row')}"
     if len(set(rows)) == 1:

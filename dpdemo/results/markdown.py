@@ -5,7 +5,7 @@ columns, and `Uncut` lines are a block of code.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from dpdemo.results.table import Block, Canvas, Line, Table, Uncut, plain, wrap
@@ -26,7 +26,7 @@ def markdown_pieces(blocks: Iterable[Block]) -> Iterator[str]:
             code += f"{_unfenced(plain(block))}\n"
             continue
         if code:
-            yield before + _fence("text", code)
+            yield before + _fence(code)
             before, code = "\n", ""
         yield before
         before = "\n"
@@ -38,7 +38,7 @@ def markdown_pieces(blocks: Iterable[Block]) -> Iterator[str]:
         else:
             yield _paragraphs(block)
     if code:
-        yield before + _fence("text", code)
+        yield before + _fence(code)
 
 
 def _paragraphs(line: Line) -> str:
@@ -46,14 +46,8 @@ def _paragraphs(line: Line) -> str:
     return text.replace("\n", "  \n").replace("\0", "\n\n") + "\n"
 
 
-def _fence(language: str, code: str) -> str:
-    return f"```{language}\n{code}```\n"
-
-
-def diff(before: str, after: str) -> str:
-    """Write code before and after a change as a block."""
-    lines = [f"- {line}" for line in before.splitlines()] + [f"+ {line}" for line in after.splitlines()]
-    return _fence("diff", "".join(f"{_unfenced(printable(line))}\n" for line in lines))
+def _fence(code: str) -> str:
+    return f"```text\n{code}```\n"
 
 
 def _unfenced(line: str) -> str:
@@ -83,27 +77,13 @@ def _is_bold(piece: tuple[str, str]) -> bool:
 
 
 def _table(table: Table) -> Iterator[str]:
+    """Yield a table line by line, padded so that the source reads well too."""
     rows = [[_text(cell, "<br>").strip() for cell in row] for row in table.rows]
     if not table.head and len(table.columns) <= 2:
         yield from (f"- {': '.join(filter(None, row))}\n" for row in rows)
         return
     head = [escaped(name.replace("\n", " ").strip()) for name in table.head] or [""] * len(rows[0])
     right = [place for place, column in enumerate(table.columns) if column == "right"]
-    yield from markdown_table(head, rows, right=right)
-
-
-def markdown_table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()
-) -> Iterator[str]:
-    """Yield a Markdown table line by line, padded so that the source reads well too.
-
-    Args:
-        head: the names of the columns.
-        rows: the cells of each row, already escaped.
-        right: the columns that are set to the right.
-
-    """
-    rows = list(rows)
     widths = [max(2, *map(len, column)) for column in zip(head, *rows, strict=True)]  # `:` alone is no rule
     rule = ["-" * (width - 1) + ":-"[index not in right] for index, width in enumerate(widths)]
     for cells in (head, rule, *rows):

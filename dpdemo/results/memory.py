@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import rows_per_rank, world_size
-from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import Shapes, bracketed
 from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, in_json
@@ -22,8 +21,7 @@ from dpdemo.results.memorydata import (
     Training,
 )
 from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
-from dpdemo.results.report import Report
-from dpdemo.results.split import cutting
+from dpdemo.results.report import TableReport
 from dpdemo.results.table import Block, Canvas, styled
 from dpdemo.results.wrapping import NAMES, Wrapping
 from dpdemo.sizes import size
@@ -40,7 +38,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReport(Report):
+class MemoryReport(TableReport):
     """The memory of each GPU for one step at a batch size.
 
     `inputs` has the shapes of the whole batch by argument: positional ones by their number. With `fit` the
@@ -109,7 +107,7 @@ class MemoryReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**Report.data(self), "fullest": self.fullest.device}
+        return {**TableReport.data(self), "fullest": self.fullest.device}
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield title and setting, the table, the bars, the answer, notes, and what would help."""
@@ -139,18 +137,17 @@ def _title(report: MemoryReport) -> str:
 def _setting(report: MemoryReport) -> str:
     """List the assumptions: devices, parameters, type, optimizer, loss and inputs."""
     config = report.config
-    weighted = "Weighted" if is_weighted(config) else ""
     devices = Devices([gpu.device for gpu in report.gpus])
     if isinstance(config.gpus, tuple):
         devices = Devices.of("cuda", config.gpus)
     where = f"{report.num_devices} ranks" if config.nodes > 1 else str(devices)
     card = f" ({report.card})" if report.card else ""
-    parts = [f"{weighted}{NAMES[config.strategy]} on {where}{card}"]
+    parts = [f"{NAMES[config.strategy]} on {where}{card}"]
     if report.wrapping is not None:
         parts += report.wrapping.words(config.strategy)
     if config.output_device is not None:
         parts.append(f"outputs on cuda:{config.output_device}")
-    return ", ".join(filter(None, [*parts, *setting_parts(report), cutting(config)]))
+    return ", ".join([*parts, *setting_parts(report)])
 
 
 def setting_parts(report: MemoryReport) -> list[str]:

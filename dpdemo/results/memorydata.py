@@ -136,7 +136,6 @@ class GpuMemory:
 RemedyName = Literal[
     "loss inside the model",
     "another output_device",
-    "smaller chunk on GPU 0",
     "activation checkpointing",
     "autocast",
     "gradient accumulation",

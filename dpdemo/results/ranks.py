@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpdemo.results.devices import alike, label, spans
+from dpdemo.results.devices import alike, label
+from dpdemo.results.rankparts import Part, folded, ranks_label
+from dpdemo.results.ranksamples import Coverage, RankSamples, Trace, samples_part, trace_part
 from dpdemo.results.report import Report
-from dpdemo.results.table import Column, Table, Uncut, stacked, styled
+from dpdemo.results.table import Uncut, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from dpdemo.results.formats import Row
+    from dpdemo.results.against import Comparison
     from dpdemo.results.table import Block, Canvas
 
-Cells = TypeVar("Cells")
 _MOST_PARTS, _MOST_SHAPES = 8, 4
 """Modules and loaders, and shapes of one, that are drawn; the JSON form has them all."""
 
@@ -42,27 +43,6 @@ class RankModel:
     steps: int
     shapes: dict[str, int]
     wrapper: str = "DistributedDataParallel"
-
-
-@dataclass(frozen=True)
-class RankSamples:
-    """The samples that one rank drew from a DataLoader, in all epochs."""
-
-    at: str
-    epochs: int
-    drawn: int
-    length: int | None
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """The samples of a data set that all ranks together drew in the first epoch of a DataLoader."""
-
-    at: str
-    length: int
-    drawn: int
-    num_repeated: int
-    num_left_out: int
 
 
 @dataclass(frozen=True)
@@ -96,19 +76,14 @@ class RanksResult(Report):
 
     SCHEMA: ClassVar[str] = "dpdemo.ranks/1"
     title: ClassVar[str] = "dpdemo exec --ranks"
-    columns: ClassVar[tuple[str, ...]] = ("rank", "exit_code", "collective", "count", "bytes")
     program: str
     arguments: tuple[str, ...]
     ranks: tuple[RankResult, ...]
     problem: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     coverage: tuple[Coverage, ...] = ()
-
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row for each rank and collective."""
-        for rank in self.ranks:
-            for each in rank.collectives:
-                yield rank.rank, rank.exit_code, each.name, each.count, each.num_bytes
+    comparison: Comparison | None = None
+    trace: Trace | None = None
 
     def peaks(self) -> dict[str, int]:
         """Return the peak of each GPU; those of two ranks on one GPU add up."""
@@ -128,50 +103,33 @@ class RanksResult(Report):
         if not self.problem and not any(rank.collectives for rank in self.ranks):
             yield styled("No rank made a collective, so the ranks trained or computed apart.")
         parts = [*_models(self), *_loaders(self)]
-        for part in [*parts[:_MOST_PARTS], *_sums(self)]:
+        traced = [trace_part(self.trace)] if self.trace is not None else []
+        for part in [*parts[:_MOST_PARTS], *traced, *_sums(self)]:
             yield ()
             yield from part.blocks()
         if len(parts) > _MOST_PARTS:
             yield ()
             left = len(parts) - _MOST_PARTS
-            yield styled(f"{left} modules or loaders are not listed: --report FILE.json")
+            yield styled(f"{left} modules or loaders are not listed: --save FILE.json")
         if self.mistakes:
             yield ()
         for mistake in self.mistakes:
             label = styled(f"{mistake.kind.capitalize()}: ", "bold yellow")
             yield label + styled(f"{mistake.text} ({mistake.at})")
             yield styled(f"  {mistake.advice}")
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A part of the report: a heading, a table, and what follows from it."""
-
-    heading: str
-    columns: tuple[Column, ...]
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    below: str = ""
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield its lines; a terminal can open the `file:line` of its heading."""
-        yield Uncut(styled(self.heading, "bold"))
-        table = Table(self.columns, head=self.head)
-        for row in self.rows:
-            table.add(*(stacked(cell.split("\n")) for cell in row))
-        yield table
-        if self.below:
-            yield styled(self.below)
+        if self.comparison is not None:
+            yield ()
+            yield from self.comparison.blocks()
 
 
 def _title(report: RanksResult) -> str:
     """Head the report: `Ran on 4 ranks: train.py`."""
     failed = [rank.rank for rank in report.ranks if rank.exit_code]
-    ended = f"; {_ranks(failed)} failed" if failed and not report.problem else ""
+    ended = f"; {ranks_label(failed)} failed" if failed and not report.problem else ""
     return f"Ran on {counted(len(report.ranks), 'rank')}: {report.program}{ended}"
 
 
-def _sums(report: RanksResult) -> Iterator[_Part]:
+def _sums(report: RanksResult) -> Iterator[Part]:
     names = sorted({each.name for rank in report.ranks for each in rank.collectives})
     rows: list[tuple[str, ...]] = []
     before = ""
@@ -180,25 +138,25 @@ def _sums(report: RanksResult) -> Iterator[_Part]:
         def cells(rank: RankResult, name: str = name) -> tuple[str, ...]:
             return next((_collective(each) for each in rank.collectives if each.name == name), ())
 
-        for numbers, found in _folded(report.ranks, cells):
+        for numbers, found in folded(report.ranks, cells):
             if found:
-                rows.append(("" if _ranks(numbers) == before else _ranks(numbers), *found))
-                before = _ranks(numbers)
+                rows.append(("" if ranks_label(numbers) == before else ranks_label(numbers), *found))
+                before = ranks_label(numbers)
     if rows:
         head = ("ranks", "collective of each", "calls", "bytes")
-        yield _Part("Collectives", ("keep", "fold", "right", "right"), head, tuple(rows))
+        yield Part("Collectives", ("keep", "fold", "right", "right"), head, tuple(rows))
     peaks = report.peaks()
     if peaks:
         groups = alike(peaks, peaks.__getitem__).items()
         held = tuple((f"{label(names)}{' each' * (len(names) > 1)}", size(peak)) for peak, names in groups)
-        yield _Part("Peak memory", ("fold", "right"), ("GPU", "bytes"), held)
+        yield Part("Peak memory", ("fold", "right"), ("GPU", "bytes"), held)
 
 
 def _collective(calls: Collective) -> tuple[str, str, str]:
     return calls.name, str(calls.count), size(calls.num_bytes) if calls.num_bytes else ""
 
 
-def _models(report: RanksResult) -> Iterator[_Part]:
+def _models(report: RanksResult) -> Iterator[Part]:
     keys = dict.fromkeys(_key(model) for rank in report.ranks for model in rank.models)
     for key in keys:
         wrapper, name, at = key
@@ -210,11 +168,11 @@ def _models(report: RanksResult) -> Iterator[_Part]:
             return _model(of_ranks[rank.rank])
 
         most = max(map(len, of_ranks.values()))
-        yield _Part(
+        yield Part(
             f"{wrapper}({name}) at {at}{f', made {most} times' if most > 1 else ''}",
             ("keep", "right", "right", "right", "fold"),
             ("ranks", "calls", "averaged\nbackwards", "steps", "In Model: input → output"),
-            tuple((_ranks(ranks), *found) for ranks, found in _folded(report.ranks, cells) if found),
+            tuple((ranks_label(ranks), *found) for ranks, found in folded(report.ranks, cells) if found),
         )
 
 
@@ -235,35 +193,9 @@ def _model(models: Sequence[RankModel]) -> tuple[str, ...]:
     return *map(str, sums), "\n".join(listed[:_MOST_SHAPES] + more)
 
 
-def _loaders(report: RanksResult) -> Iterator[_Part]:
-    covered = {each.at: each for each in report.coverage}
+def _loaders(report: RanksResult) -> Iterator[Part]:
     for at in dict.fromkeys(each.at for rank in report.ranks for each in rank.samples):
-
-        def cells(rank: RankResult, at: str = at) -> tuple[str, ...]:
-            return next(((str(each.drawn), str(each.epochs)) for each in rank.samples if each.at == at), ())
-
-        found = _folded(report.ranks, cells)
-        yield _Part(
-            f"DataLoader at {at}",
-            ("keep", "right", "right"),
-            ("ranks", "samples drawn by each", "epochs"),
-            tuple((_ranks(ranks), *found) for ranks, found in found if found),
-            _coverage(covered[at]) if at in covered else "",
-        )
-
-
-def _coverage(epoch: Coverage) -> str:
-    twice = f"{counted(epoch.num_repeated, 'sample')} twice" if epoch.num_repeated else "none twice"
-    left = f"{epoch.num_left_out} left out" if epoch.num_left_out else "none left out"
-    return f"Epoch 1, all ranks: {epoch.drawn} drawn from {epoch.length} samples, {twice}, {left}"
-
-
-def _folded(
-    ranks: Iterable[RankResult], cells: Callable[[RankResult], tuple[Cells, ...]]
-) -> list[tuple[list[int], tuple[Cells, ...]]]:
-    """Group the ranks that have the same cells."""
-    return [([rank.rank for rank in same], found) for found, same in alike(ranks, cells).items()]
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    return ", ".join(spans(numbers))
+        of_ranks = {
+            rank.rank: next((each for each in rank.samples if each.at == at), None) for rank in report.ranks
+        }
+        yield samples_part(of_ranks, [each for each in report.coverage if each.at == at])

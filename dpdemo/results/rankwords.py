@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from dpdemo.arithmetic.weights import short_list
 from dpdemo.config.ranks import distribute_epoch
-from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import Replica
 from dpdemo.results.devices import ordinal_of
 from dpdemo.results.distribution import Distribution, Indices, RankPlace
@@ -48,10 +46,11 @@ def over(report: SplitData, distribution: Distribution) -> str:
     ranks = counted(number, "rank")
     ranks_of = report.batches[0].in_model if report.batches else ()
     per_node = set(Counter(rank.node for rank in ranks_of).values())
+    gpu = "virtual GPU" if report.virtual else "GPU"
     if distribution.nodes == 1:
-        where = "the CPU" if report.devices.kind == "cpu" else counted(number, "GPU")
+        where = "the CPU" if report.devices.kind == "cpu" else counted(number, gpu)
     else:
-        kind = "process" if report.devices.kind == "cpu" else "GPU"
+        kind = "process" if report.devices.kind == "cpu" else gpu
         each = f" of {counted(min(per_node), kind)}" if len(per_node) == 1 else ""
         where = f"{distribution.nodes} nodes{each}"
     return f"over {ranks} on {where}"
@@ -60,9 +59,7 @@ def over(report: SplitData, distribution: Distribution) -> str:
 def setting(report: SplitData, distribution: Distribution) -> list[str]:
     """Describe a batch, and samples that the ranks do not divide."""
     config = report.config
-    if is_weighted(config):
-        batch = f"{config.batch_size} over all ranks"
-    elif config.batch_size_is == "global":
+    if config.batch_size_is == "global":
         batch = f"{config.batch_size} over all ranks ({distribution.batch_size} per rank)"
     else:
         batch = f"{config.batch_size} per rank ({distribution.global_batch_size} over all ranks)"
@@ -86,7 +83,7 @@ def facts(report: SplitData, distribution: Distribution) -> list[Fact]:
         (
             "Global batch",
             str(distribution.global_batch_size),
-            f"samples per step: {_shares(report, distribution)}",
+            f"samples per step: {distribution.world_size} × {distribution.batch_size}",
         ),
         ("Samples", str(distribution.drawn), _drawn(report, distribution)),
         (
@@ -96,13 +93,6 @@ def facts(report: SplitData, distribution: Distribution) -> list[Fact]:
         ),
         ("Dropped", str(distribution.num_dropped), _which(distribution.num_dropped, distribution.dropped)),
     ]
-
-
-def _shares(report: SplitData, distribution: Distribution) -> str:
-    if not is_weighted(report.config):
-        return f"{distribution.world_size} × {distribution.batch_size}"
-    sizes = distribute_epoch(report.config, distribution.world_size).full.sizes()
-    return short_list(sizes).replace(", ", " + ")
 
 
 def _drawn(report: SplitData, distribution: Distribution) -> str:
@@ -137,5 +127,5 @@ def tip(report: SplitData, distribution: Distribution) -> str:
     size, ranks = report.config.data_size, distribution.world_size
     if not distribution.num_repeated or report.config.sampler_drop_last or size < ranks:
         return ""
-    left = size % (distribution.global_batch_size if is_weighted(report.config) else ranks)
-    return f"--set sampler_drop_last=true leaves out {counted(left, 'sample')} instead of repeating any"
+    left = counted(size % ranks, "sample")
+    return f"--set sampler_drop_last=true leaves out {left} instead of repeating any"

@@ -16,42 +16,26 @@ DIGITS = 6
 
 
 class Report:
-    """A report has three parts: `data`, `each_row` and `blocks`, its picture."""
+    """A report has two parts: `data`, its JSON form, and `blocks`, its picture."""
 
     __slots__ = ()
     SCHEMA: ClassVar[str]
     """The JSON form and its version."""
-    columns: ClassVar[tuple[str, ...]]
-    """The names of the values in each row."""
-    ROWS: ClassVar[str]
-    """The field whose items have a row each, if `columns` are their attributes."""
     DERIVED: ClassVar[tuple[str, ...]] = ()
     """The properties that the JSON form has beside the fields."""
-    FORMS: ClassVar[tuple[str, ...]] = ("json", "csv", "markdown")
+    FORMS: ClassVar[tuple[str, ...]] = ("json",)
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form: the fields and `DERIVED`; long lists may be iterators."""
         return plain_fields(self)
 
-    def each_row(self) -> Iterator[Row]:
-        """Yield the values of each row, in the order of `columns`."""
-        for item in getattr(self, self.ROWS):
-            values = (getattr(item, name) for name in self.columns)
-            yield tuple("; ".join(value) if isinstance(value, tuple) else value for value in values)
-
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the picture, block by block."""
         raise NotImplementedError
 
-    def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown, piece by piece: the blocks of its picture."""
-        from dpdemo.results.markdown import CANVAS, markdown_pieces
-
-        return markdown_pieces(self.blocks(CANVAS))
-
     @property
     def title(self) -> str:
-        """The title of the picture, which names the command: that of `dpdemo.sweep/1` is `dpdemo sweep`."""
+        """The title of the picture, which names the command: that of `dpdemo.memory/1` is `dpdemo memory`."""
         return " ".join(self.SCHEMA.partition("/")[0].split("."))
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,17 +43,9 @@ class Report:
         found: dict[str, Any] = without_iterators(self._json_data())
         return found
 
-    def rows(self) -> list[dict[str, Cell]]:
-        """List the report's rows by column, as its CSV has them: `pandas.DataFrame(report.rows())`."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.each_row()]
-
     def to_json(self) -> str:
         """Write the report as JSON; docs/reference.md shows an example."""
         return self.text("json")
-
-    def to_markdown(self) -> str:
-        """Write the report as Markdown."""
-        return self.text("markdown")
 
     def text(self, form: str) -> str:
         """Write the report as one text."""
@@ -87,13 +63,8 @@ class Report:
                 return (f"{plain(line)}\n" for line in self.picture(Canvas(80)))
             case "json":
                 return json_pieces(self._json_data())
-            case "csv":
-                return csv_pieces(self.columns, self.each_row())
-            case "markdown":
-                return self.markdown()
-        raise ValueError(
-            f"expected {' or '.join([', '.join(self.FORMS[:-1]), self.FORMS[-1]])}, got {form!r}"
-        )
+        *others, last = ("table", *self.FORMS)
+        raise ValueError(f"expected {', '.join(others)} or {last}, got {form!r}")
 
     def _json_data(self) -> dict[str, Any]:
         # single values first, then lists, which may be long
@@ -111,7 +82,7 @@ class Report:
         """Write the report to a stream, piece by piece; all but the picture is exact plain text.
 
         Args:
-            form: `table`, `json`, `csv`, `markdown`, or another format of this report.
+            form: `table`, or a format of this report.
             stream: stdout if left out.
             width: of the picture; the stream's if left out.
 
@@ -132,6 +103,15 @@ class Report:
 
         """
         check_save_path(path, endings(self.FORMS), key="path")
+        self.write_file(path)
+
+    def write_file(self, path: str | os.PathLike[str]) -> None:
+        """Write a file whose path has been checked, whole or not at all.
+
+        Raises:
+            RunError: if that fails, as on a full disk.
+
+        """
         suffix = Path(path).suffix.lower()
         with replacing(path) as file:
             if suffix in FORMS or suffix == ".txt":
@@ -158,6 +138,38 @@ class Report:
         from dpdemo.results import pictures
 
         return pictures.as_fragment(self.picture(Canvas(pictures.WIDTH)))
+
+
+class TableReport(Report):
+    """A report that is a table: it is CSV and Markdown too."""
+
+    __slots__ = ()
+    FORMS: ClassVar[tuple[str, ...]] = ("json", "csv", "markdown")
+    columns: ClassVar[tuple[str, ...]]
+    """The names of the values in each row."""
+
+    def each_row(self) -> Iterator[Row]:
+        """Yield the values of each row, in the order of `columns`."""
+        raise NotImplementedError
+
+    def rows(self) -> list[dict[str, Cell]]:
+        """List the report's rows by column, as its CSV has them: `pandas.DataFrame(report.rows())`."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.each_row()]
+
+    def to_markdown(self) -> str:
+        """Write the report as Markdown."""
+        return self.text("markdown")
+
+    def pieces(self, form: str) -> Iterable[str]:
+        """Yield the text of a format, piece by piece."""
+        match form:
+            case "csv":
+                return csv_pieces(self.columns, self.each_row())
+            case "markdown":
+                from dpdemo.results.markdown import CANVAS, markdown_pieces
+
+                return markdown_pieces(self.blocks(CANVAS))
+        return Report.pieces(self, form)
 
 
 def rounded(number: float) -> float:

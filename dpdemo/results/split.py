@@ -4,15 +4,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpdemo.arithmetic.weights import short_list
-from dpdemo.config.fields import Config
-from dpdemo.config.weights import is_weighted, weights_of
 from dpdemo.results import rankwords as ranks
 from dpdemo.results.advice import advice, find
 from dpdemo.results.batches import UNKNOWN, BatchGroup, Shapes, Stop, is_lone
 from dpdemo.results.devices import Devices, is_stretch
 from dpdemo.results.grouptable import Groups, GroupTable
-from dpdemo.results.report import Report
+from dpdemo.results.report import TableReport
 from dpdemo.results.splitdata import SplitData
 from dpdemo.results.table import Block, Canvas, Fact, styled
 from dpdemo.results.table import facts as fact_table
@@ -28,7 +25,7 @@ STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
 class SplitReport(SplitData):
     """The split of an epoch over devices, observed or predicted; see `SplitData` for its fields."""
 
-    FORMS: ClassVar[tuple[str, ...]] = (*Report.FORMS, "transcript")
+    FORMS: ClassVar[tuple[str, ...]] = (*TableReport.FORMS, "transcript")
 
     @property
     def title(self) -> str:
@@ -42,7 +39,7 @@ class SplitReport(SplitData):
 
     def pieces(self, form: str) -> Iterable[str]:
         """Yield the text of a format, piece by piece; `transcript` is the output of PyTorch's tutorial."""
-        return self._transcript() if form == "transcript" else Report.pieces(self, form)
+        return self._transcript() if form == "transcript" else TableReport.pieces(self, form)
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the title, each group of batches, and the summary."""
@@ -99,7 +96,6 @@ def setting(report: SplitData) -> str:
         parts = [_strategy(report), *ranks.setting(report, report.distribution)]
     else:
         parts = [_strategy(report), f"batch size {config.batch_size}", f"data size {config.data_size}"]
-    parts.append(cutting(config))
     if config.dim:
         parts.append(f"split along dimension {config.dim}")
     if config.drop_last:
@@ -109,16 +105,6 @@ def setting(report: SplitData) -> str:
     return ", ".join(filter(None, parts))
 
 
-def cutting(config: Config) -> str:
-    """Describe unequal chunks; "" for torch's own rule."""
-    if config.chunks is not None:
-        return f"chunks {short_list(config.chunks)} (a short batch in their proportions)"
-    weights = weights_of(config)
-    if weights is None:
-        return ""
-    return f"weights {short_list(weights)}"
-
-
 def _strategy(report: SplitData) -> str:
     devices = report.devices
     if devices.kind == "cpu" and report.distribution is None:
@@ -126,8 +112,7 @@ def _strategy(report: SplitData) -> str:
     few = is_stretch(devices, (1,)) or len(devices) <= ranks.MANY
     named = few and report.distribution is None  # a line for each rank names its device
     which = f"{report.wrapped} in " if report.wrapped else ""
-    weighted = "Weighted" if report.strategy == "dp" and is_weighted(report.config) else ""
-    strategy = f"{which}{weighted}{STRATEGIES.get(report.strategy, report.strategy)}"
+    strategy = f"{which}{STRATEGIES.get(report.strategy, report.strategy)}"
     return strategy + (f" on {devices}" if named else "")
 
 
@@ -205,10 +190,9 @@ def _way(report: SplitData, stop: Stop) -> str:
 
 
 def _waiting(report: SplitData) -> str:
-    alike = ", if all are equally fast" if is_weighted(report.config) else ""
     if report.totals.utilization >= 1:
-        return f": no device ever waits for another{alike}"
-    return f": of the row slots filled while the largest chunk runs{alike}"
+        return ": no device ever waits for another"
+    return ": of the row slots filled while the largest chunk runs"
 
 
 def _weighing(report: SplitData) -> str:

@@ -13,7 +13,7 @@ from dpdemo.results.batches import BatchGroup, Stop, Totals, Trace, crossed
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import Distribution
 from dpdemo.results.formats import Row, in_json
-from dpdemo.results.report import Report
+from dpdemo.results.report import TableReport
 
 if TYPE_CHECKING:
     from dpdemo.arithmetic.sampler import Visit
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitData(Report):
+class SplitData(TableReport):
     """The split of an epoch over devices, observed or predicted.
 
     `wrapped` names the submodule inside DataParallel ("" when it is the whole model); `partial` says that
@@ -74,7 +74,7 @@ class SplitData(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form; the batches are an iterator."""
-        found = {**Report.data(self), "batches": (group.to_dict() for group in self.listed())}
+        found = {**TableReport.data(self), "batches": (group.to_dict() for group in self.listed())}
         if self.tokens is not None:
             found["tokens"] = self.tokens.to_dict(verbose=self.verbose)
         return found

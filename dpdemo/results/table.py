@@ -75,22 +75,17 @@ class Table:
         heads = (*self.head[:at], head, *self.head[at:]) if self.head else ()
         return replace(self, columns=[*self.columns[:at], width, *self.columns[at:]], rows=rows, head=heads)
 
-    def bands(self, canvas: "Canvas", step: int = 1) -> Iterator["Table"]:
-        """Yield the table in parts with as many columns as fit, each behind the first.
-
-        `step` columns stay together, unless so many do not fit anywhere.
-        """
+    def bands(self, canvas: "Canvas") -> Iterator["Table"]:
+        """Yield the table in parts with as many columns as fit, each behind the first."""
         first, *widths = self.widths(canvas)
         room = canvas.width - first
 
         def fits(columns: slice) -> bool:
             return sum(widths[columns]) + self.gap * len(widths[columns]) <= room
 
-        if not all(fits(slice(start, start + step)) for start in range(0, len(widths), step)):
-            step = 1
         start = 0
-        for stop in range(step, len(widths), step):
-            if not fits(slice(start, stop + step)):
+        for stop in range(1, len(widths)):
+            if not fits(slice(start, stop + 1)):
                 yield self._part(first, slice(start + 1, stop + 1))
                 start = stop
         yield self._part(first, slice(start + 1, None))

@@ -1,13 +1,11 @@
 """The strategy of torch.nn.DataParallel: one process, one replica per GPU."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
 
 from dpdemo.config.fields import Config
-from dpdemo.config.weights import expect_one_each, weights_of
 from dpdemo.models.modules import Placement, build
 from dpdemo.results.devices import Devices
 from dpdemo.results.split import SplitReport
@@ -15,7 +13,6 @@ from dpdemo.results.splitdata import trace_batches
 from dpdemo.running.devices import opened
 from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch, with_own_size
 from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted
-from dpdemo.splitting.weighted import WeightedDataParallel
 
 
 def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = False) -> SplitReport:
@@ -57,19 +54,8 @@ def place(config: Config, devices: Devices) -> Placement:
 
 
 def wrap_in_data_parallel(module: nn.Module, config: Config, device_ids: list[int]) -> nn.Module:
-    """Wrap a module in torch's DataParallel, or in the one with weights where a config has some.
-
-    Raises:
-        UsageError: for weights that are not known, or not one for each GPU.
-
-    """
-    weights = weights_of(config)
-    where: dict[str, Any] = {"output_device": config.output_device, "dim": config.dim}
-    if weights is None:
-        return nn.DataParallel(module, device_ids, **where)
-    expect_one_each(config, len(device_ids))
-    how: dict[str, Any] = {"weights": weights} if config.chunks is None else {"chunks": weights}
-    return WeightedDataParallel(module, device_ids, **where, **how)
+    """Wrap a module in torch's DataParallel."""
+    return nn.DataParallel(module, device_ids, output_device=config.output_device, dim=config.dim)
 
 
 def _traced(report: SplitReport, order: torch.Tensor | None) -> SplitReport:

@@ -10,7 +10,6 @@ from dpdemo.arithmetic.tokens import PadTo, Sharing, each_batch, summarize
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.load import resolve
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
-from dpdemo.config.weights import is_weighted
 from dpdemo.errors import UsageError
 from dpdemo.results.devicetokens import Cost
 from dpdemo.results.split import SplitReport
@@ -116,7 +115,7 @@ def _check(lengths: Lengths, options: TokenOptions, config: Config) -> None:
 def _grouped(shuffled_lengths: Sequence[int], config: Config, options: TokenOptions) -> list[int]:
     """Group as transformers' samplers do: by the rows that one loader draws for an optimizer step."""
     rows = config.batch_size
-    if config.strategy == "ddp" and not is_weighted(config):
+    if config.strategy == "ddp":
         rows = rows_per_rank(config, world_size(config) or 1)  # `all` is refused with the rows
     return grouped(shuffled_lengths, rows * options.accumulate)
 

@@ -1,178 +1,151 @@
-"""The time of a step over several GPUs, from that of one: the model of docs/speed-up.md.
+"""The costs of a step over several GPUs besides its computation; docs/speed-up.md has formulae and sources.
 
-Each step is computed three times: all ranges near their fast ends, in the middle, and near their slow ends.
-Near is a tenth of the range, so that four fifths of each lie between.
+Each step is computed twice: all ranges near their fast ends, and near their slow ends. Near is a tenth of the
+range, so that four fifths of each lie between.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import ClassVar
+from typing import Final
 
-from dpdemo.results.speedupdata import Link, PartName, PhaseName, Rate, Timeline, Workload
-from dpdemo.timing.costs import (
-    BUCKET_BYTES,
-    BUCKET_MS,
-    COPY_MS,
-    DDP_BUCKET_BYTES,
-    DDP_SHARE,
-    FORWARD_SHARE,
-    HOST_GB_S,
-    OPERATOR_MS,
-    REPLICA_MS,
-    Cost,
-)
+from dpdemo.results.speedup import Ends, Link, Workload
 
-_BYTES_A_MS = 1e6  # of one GB/s
-_HOST = Rate(low=HOST_GB_S.low, high=HOST_GB_S.high)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A place in every range: 0 is the fast end, 1 the slow one."""
-
-    place: float
-
-    def cost(self, cost: Cost) -> float:
-        """Return what something costs in this case."""
-        return cost.low + self.place * (cost.high - cost.low)
-
-    def link_ms(self, num_bytes: float, rate: Rate) -> float:
-        """Return how long a link takes for these bytes: the middle is that of the times, not of the rates."""
-        fast, slow = num_bytes / rate.high, num_bytes / rate.low
-        return (fast + self.place * (slow - fast)) / _BYTES_A_MS
+FAST, SLOW = 0.1, 0.9
+OPERATOR_MS: Final = Ends(0.004, 0.020)
+"""To launch one operator from Python, which holds the interpreter's lock meanwhile."""
+REPLICA_MS: Final = Ends(0.008, 0.025)
+"""To copy one module, or to attach one tensor to its copy, in `torch.nn.parallel.replicate`."""
+BUCKET_BYTES: Final = 10 * 2**20
+"""The bucket that replicate broadcasts, and its backward reduces: `buffer_size` in nn/parallel/comm.py."""
+DDP_BUCKET_BYTES: Final = 25 * 2**20
+"""The bucket that DDP averages: `bucket_cap_mb` in torch/nn/parallel/distributed.py."""
+BUCKET_MS: Final = Ends(0.020, 0.070)
+"""To pack a bucket and to start its collective."""
+COPY_MS: Final = Ends(0.010, 0.030)
+"""The latency of any copy between two GPUs."""
+FORWARD_SHARE: Final = 1 / 3
+"""Of a step: a backward multiplies twice as much as its forward (Kaplan et al. 2020, section 2.1)."""
+DDP_SHARE: Final = Ends(0.014, 0.055)
+"""Of a step: DDP's hooks and bucket copies lengthen it by so much."""
+_BYTES_A_MS: Final = 1e6  # of one GB/s
+Copies = dict[str, tuple[int, float]]
+"""The kinds of copies in a step: bytes and milliseconds of each."""
 
 
-FAST, MIDDLE, SLOW = Case(0.1), Case(0.5), Case(0.9)
-CASES = (FAST, MIDDLE, SLOW)
+def between(ends: Ends, place: float) -> float:
+    """Return the number at a place between both ends."""
+    return ends.low + place * (ends.high - ends.low)
 
-Moved = tuple[PhaseName, int, float]
-"""A phase, what it copies between GPUs, and how long the link takes."""
+
+def link_ms(num_bytes: float, rate: Ends, place: float) -> float:
+    """Return the time of a link for these bytes."""
+    return between(Ends(num_bytes / rate.high, num_bytes / rate.low), place) / _BYTES_A_MS
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A step over GPUs; `shares` has the rows of each as parts of one GPU's batch."""
+    """A step over several GPUs; `shares` has the rows of each as parts of the batch."""
 
-    workload: Workload
+    work: Workload
     link: Link
     shares: Sequence[float]
-    order: ClassVar[tuple[PartName, ...]]
 
-    @property
-    def num_used(self) -> int:
-        """The number of GPUs with rows."""
-        return len(self.shares)
-
-    def added(self, one_gpu_ms: float | None, case: Case) -> dict[PartName, float]:
-        """Return what several GPUs take beside the computation; without a measured step only the copies."""
+    def copies(self, place: float) -> Copies:
+        """Return the bytes and the time of each kind of copy between GPUs, in the order of a step."""
         raise NotImplementedError
 
-    def extra_ms(self, one_gpu_ms: float, case: Case) -> float:
-        """Return how much longer a step is than that of one GPU with the rows of the fullest."""
-        return sum(self.added(one_gpu_ms, case).values())
-
-    def timeline(self, one_gpu_ms: float | None) -> Timeline:
-        """List the parts of a step in the middle case; without a measured step only its copies."""
-        parts = self.added(one_gpu_ms, MIDDLE)
-        if one_gpu_ms is not None:
-            parts["forward"] = FORWARD_SHARE * one_gpu_ms
-            parts["backward"] = parts.get("backward", 0.0) + (1 - FORWARD_SHARE) * one_gpu_ms
-        return tuple((name, parts[name]) for name in self.order if parts.get(name))
+    def copies_ms(self, place: float) -> dict[str, float]:
+        """Return the time of each kind of copy."""
+        return {name: ms for name, (_, ms) in self.copies(place).items()}
 
 
 class DataParallelStep(_Step):
     """A step of DataParallel."""
 
-    order = (
-        *("load", "scatter", "replicate", "forward", "launching", "gather"),
-        *("output gradients", "backward", "reduce", "input gradients"),
-    )
+    def copies(self, place: float) -> Copies:
+        """Copy rows to the other GPUs and back; broadcast the model, and reduce its gradients."""
+        work, elsewhere, others = self.work, sum(self.shares[1:]), len(self.shares) - 1
+        if not others:
+            return {}
 
-    def phases(self, case: Case) -> Iterator[Moved]:
-        """List what is copied, in the order of a step."""
-        if self.num_used < 2:
-            return
-        work, others = self.workload, self.num_used - 1
-        elsewhere = sum(self.shares[1:])
-        beyond_one = work.input_bytes * max(0.0, sum(self.shares) - 1)
-        yield "load", round(beyond_one), case.link_ms(beyond_one, _HOST)
-        yield self._copied("scatter", work.input_bytes * elsewhere, case)
-        yield self._coalesced("replicate", work.parameter_bytes + work.buffer_bytes, others, case)
-        yield self._copied("gather", work.output_bytes * elsewhere, case)
-        if work.output_gradient_bytes:
-            yield self._copied("output gradients", work.output_gradient_bytes * elsewhere, case)
-        yield self._coalesced("reduce", work.gradient_bytes, others, case)
-        if work.input_gradient_bytes:
-            yield self._copied("input gradients", work.input_gradient_bytes * elsewhere, case)
+        def copied(whole_bytes: int) -> tuple[int, float]:
+            num_bytes = whole_bytes * elsewhere
+            begun = others * between(COPY_MS, place) if num_bytes else 0.0
+            return round(num_bytes), link_ms(num_bytes, self.link.copy_rate, place) + begun
 
-    def _copied(self, name: PhaseName, num_bytes: float, case: Case) -> Moved:
-        begun = (self.num_used - 1) * case.cost(COPY_MS) if num_bytes else 0.0
-        return name, round(num_bytes), case.link_ms(num_bytes, self.link.copy_rate) + begun
+        def coalesced(num_bytes: int) -> tuple[int, float]:
+            """NCCL hands each bucket on from GPU to GPU, or, at the slow end, all share one link."""
+            begun = ceil(num_bytes / BUCKET_BYTES) * between(BUCKET_MS, place)
+            through = num_bytes * (others if place == SLOW else 1)
+            return num_bytes * others, link_ms(through, self.link.copy_rate, place) + begun
 
-    def _coalesced(self, name: PhaseName, num_bytes: int, others: int, case: Case) -> Moved:
-        """Broadcast or reduce in buckets: NCCL hands each on from GPU to GPU, or they share one link."""
-        is_serial = case is SLOW or (case is MIDDLE and self.link.is_shared)
-        through = num_bytes * (others if is_serial else 1)
-        begun = ceil(num_bytes / BUCKET_BYTES) * case.cost(BUCKET_MS)
-        return name, num_bytes * others, case.link_ms(through, self.link.copy_rate) + begun
+        return {
+            "scatter": copied(work.input_bytes),
+            "replicate": coalesced(work.parameter_bytes + work.buffer_bytes),
+            "gather": copied(work.output_bytes),
+            "output gradients": copied(work.output_gradient_bytes),
+            "reduce": coalesced(work.gradient_bytes),
+            "input gradients": copied(work.input_gradient_bytes),
+        }
 
-    def replicate_ms(self, case: Case) -> float:
-        """Return what Python needs to copy the modules of all replicas, while the broadcast runs."""
-        launches = self.workload.launches
-        if launches is None or self.num_used < 2:
+    def replicate_ms(self, place: float) -> float:
+        """Return the time of Python to copy the modules of all replicas, while the broadcast runs."""
+        found = self.work.launches
+        handled = found.modules + found.tensors if found else 0
+        return len(self.shares) * handled * between(REPLICA_MS, place)
+
+    def launch_ms(self, place: float) -> float:
+        """Return the time of one process to launch the forward of all replicas, a thread at a time."""
+        found = self.work.launches
+        return len(self.shares) * found.forward * between(OPERATOR_MS, place) if found else 0.0
+
+    def extra_ms(self, alone_ms: float, place: float) -> float:
+        """Return how much longer a step is than that of one GPU with the rows of the fullest, `alone_ms`."""
+        copies = self.copies_ms(place)
+        if not copies:
             return 0.0
-        return self.num_used * (launches.modules + launches.tensors) * case.cost(REPLICA_MS)
-
-    def lock_ms(self, case: Case) -> float:
-        """Return how long one process needs to launch the forward of all replicas, a thread at a time."""
-        launches = self.workload.launches
-        return 0.0 if launches is None else self.num_used * launches.forward * case.cost(OPERATOR_MS)
-
-    def added(self, one_gpu_ms: float | None, case: Case) -> dict[PartName, float]:
-        """Return the copies, and what launching takes longer than the forward that it runs ahead of.
-
-        Python copies the modules while the broadcast runs, so that the longer of the two counts.
-        """
-        parts: dict[PartName, float] = {name: ms for name, _, ms in self.phases(case)}
-        if parts:
-            parts["replicate"] = max(parts["replicate"], self.replicate_ms(case))
-        if parts and one_gpu_ms is not None:
-            launching = self.lock_ms(case)
-            hidden = max(FORWARD_SHARE * one_gpu_ms, launching / self.num_used)
-            parts["launching"] = max(0.0, launching - hidden)
-        return parts
+        copies["replicate"] = max(copies["replicate"], self.replicate_ms(place))
+        launching = self.launch_ms(place)
+        hidden = max(
+            FORWARD_SHARE * alone_ms, launching / len(self.shares)
+        )  # launches run ahead of a forward
+        return sum(copies.values()) + max(0.0, launching - hidden)
 
 
 class DdpStep(_Step):
     """A step of DistributedDataParallel: a process for each GPU, gradients averaged in a ring."""
 
-    order = ("buffers", "forward", "backward", "all-reduce")
-
-    def phases(self, case: Case) -> Iterator[Moved]:
-        """List what is copied: rank 0's buffers before the forward, each gradient twice less its own part."""
-        ranks, work = self.num_used, self.workload
+    def copies(self, place: float) -> Copies:
+        """Broadcast rank 0's buffers; send each gradient round the ring twice, less each rank's own part."""
+        ranks, work, rate, started = (
+            len(self.shares),
+            self.work,
+            self.link.ring_rate,
+            between(BUCKET_MS, place),
+        )
         if ranks < 2:
-            return
-        if work.buffer_bytes:
-            ms = case.link_ms(work.buffer_bytes, self.link.ring_rate) + case.cost(BUCKET_MS)
-            yield "buffers", work.buffer_bytes * (ranks - 1), ms
+            return {}
         each = 2 * (ranks - 1) / ranks * work.gradient_bytes
-        begun = ceil(work.gradient_bytes / DDP_BUCKET_BYTES) * case.cost(BUCKET_MS)
-        yield "all-reduce", round(each * ranks), case.link_ms(each, self.link.ring_rate) + begun
+        buckets = ceil(work.gradient_bytes / DDP_BUCKET_BYTES)
+        found = {"all-reduce": (round(each * ranks), link_ms(each, rate, place) + buckets * started)}
+        if work.buffer_bytes:
+            sent = work.buffer_bytes * (ranks - 1)
+            return {"buffers": (sent, link_ms(work.buffer_bytes, rate, place) + started), **found}
+        return found
 
-    def added(self, one_gpu_ms: float | None, case: Case) -> dict[PartName, float]:
-        """Return the copies, and by how much DDP's hooks and bucket copies lengthen the backward.
+    def extra_ms(self, alone_ms: float, place: float) -> float:
+        """Return how much longer a step is than that of one GPU with the rows of the fullest, `alone_ms`.
 
         A backward can hide the ring for as long as it runs. In the published steps it hides next to nothing,
         and through the host nothing at all, so that only the fast end counts on it.
         """
-        copies: dict[PartName, float] = {name: ms for name, _, ms in self.phases(case)}
-        if not copies or one_gpu_ms is None:
-            return copies
-        hidden = (1 - FORWARD_SHARE) * one_gpu_ms if case is FAST and self.link.hides_ring else 0.0
+        copies = self.copies_ms(place)
+        if not copies:
+            return 0.0
+        hidden = (1 - FORWARD_SHARE) * alone_ms if place == FAST and self.link.hides_ring else 0.0
         copies["all-reduce"] = max(0.0, copies["all-reduce"] - hidden)
-        return {"backward": case.cost(DDP_SHARE) * one_gpu_ms, **copies}
+        return between(DDP_SHARE, place) * alone_ms + sum(copies.values())
 
 
 AnyStep = DataParallelStep | DdpStep

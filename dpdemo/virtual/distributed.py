@@ -25,9 +25,6 @@ from dpdemo.virtual.process_groups import TIMEOUT, ProcessGroupNCCL, refuse
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.threads import seeing_gpus
 
-if rpc.is_available():
-    from dpdemo.virtual import remote_calls  # noqa: F401 - it registers
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -66,6 +63,13 @@ def _hash_tensors(tensors: list[torch.Tensor]) -> int:
 )
 def _no_symmetric_memory(*_: Any, **__: Any) -> Any:
     return refuse("symmetric memory")
+
+
+if rpc.is_available():
+
+    @stands_in(rpc, "init_rpc", why="C++ answers calls on threads of its own, which see no GPU")
+    def _no_remote_calls(*_: Any, **__: Any) -> Any:
+        return refuse("torch.distributed.rpc")
 
 
 @wraps(dist, "_broadcast_coalesced", why="C++ sees one device")

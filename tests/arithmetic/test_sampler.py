@@ -2,11 +2,13 @@
 
 import hypothesis.strategies as st
 import pytest
+import torch
 from hypothesis import given, settings
 from torch.utils.data import BatchSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from dpdemo.arithmetic.sampler import distribute
+from dpdemo.arithmetic.chunk import split_batch
+from dpdemo.arithmetic.sampler import Epoch, Visit, distribute
 
 EPOCHS = {
     "data_size": st.integers(1, 300),
@@ -31,10 +33,9 @@ def torchs_epoch(*, shuffle=False, **epoch):
 
 @given(**EPOCHS)
 @settings(max_examples=300, deadline=None)
-def test_ranks_draw_as_torchs_sampler(**epoch):
+def test_batches_of_ranks_are_as_long_as_with_torchs_sampler(**epoch):
     rule = distribute(**epoch)
-    for rank, batches in enumerate(torchs_epoch(**epoch)):
-        assert list(rule.positions(rank)) == [index for batch in batches for index in batch]
+    for batches in torchs_epoch(**epoch):
         assert [len(batch) for batch in batches] == (
             [rule.full.largest] * rule.num_full_batches + ([rule.last.largest] if rule.last else [])
         )
@@ -70,6 +71,30 @@ def test_a_sample_is_visited_where_torch_puts_it(data, **epoch):
     visits = list(distribute(**epoch).visits(index))
     assert len(visits) == len(seen)
     assert set(visits) == seen
+
+
+@given(
+    data_size=st.integers(1, 300),
+    num_gpus=st.integers(1, 12),
+    batch_size=st.integers(1, 50),
+    drop_last=st.booleans(),
+    data=st.data(),
+)
+def test_under_dataparallel_a_sample_is_visited_where_torchs_chunk_puts_it(data, drop_last, **sizes):
+    batches = torch.arange(sizes["data_size"]).split(sizes["batch_size"])
+    seen = {
+        index: Visit(device, number, row)
+        for number, batch in enumerate(batches, 1)
+        for device, chunk in enumerate(batch.chunk(sizes["num_gpus"]))
+        for row, index in enumerate(chunk.tolist())
+        if not drop_last or len(batch) == sizes["batch_size"]
+    }
+    number, rest = divmod(sizes["data_size"], sizes["batch_size"])
+    last = split_batch(rest, sizes["num_gpus"]) if rest and not drop_last else None
+    full = split_batch(sizes["batch_size"], sizes["num_gpus"])
+    epoch = Epoch(sizes["data_size"], full, number, last)
+    index = data.draw(st.integers(0, sizes["data_size"] - 1))
+    assert list(epoch.visits(index)) == ([seen[index]] if index in seen else [])
 
 
 def test_a_hundred_thousand_ranks_and_10_to_the_15_samples_are_whole_numbers():

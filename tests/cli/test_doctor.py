@@ -59,7 +59,7 @@ class TestAModel:
 
     @pytest.mark.slow
     def test_suggested_commands_run(self, program):
-        options = "--gpus 2 --gpu T4 --one-gpu-step 9ms@4 --format json"
+        options = "--gpus 2 --gpu T4 --format json"
         done = program("doctor", *options.split(), "model.py:Net")
         named = [answer["more"] for answer in json.loads(done.out)["answers"]]
         assert [line.split()[1] for line in filter(None, named)] == ["simulate", "check", "memory", "speedup"]
@@ -81,7 +81,7 @@ class TestAScript:
         assert "Doctor: train.py over 4 GPUs" in done.err
         assert "not always: a batch of 10 gives 1 to 3 rows per GPU" in done.err
 
-    @pytest.mark.parametrize("option", [("--input", "8x4"), ("--save", "d.svg"), ("--one-gpu-step", "9ms")])
+    @pytest.mark.parametrize("option", [("--input", "8x4"), ("--save", "d.svg"), ("--link", "pcie3")])
     def test_options_of_models_are_refused(self, program, option):
         done = program("doctor", *option, "train.py")
         assert done.code == 2

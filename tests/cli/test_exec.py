@@ -8,6 +8,9 @@ import pytest
 from jsonforms import read_json
 from processes import interrupted, needs_no_gpu
 
+from dpdemo.cli.exec import finisher
+from dpdemo.results.ranks import Mistake, RanksResult
+
 pytestmark = needs_no_gpu
 
 SPLITS = {
@@ -137,6 +140,56 @@ def test_quiet_leaves_the_report_out_and_the_code_and_stdin_are_the_programs(pro
     assert (done.code, done.err) == (7, "")
     assert done.out == f"__main__ ['{path}', '-q'] typed\n"
     assert json.loads((tmp_path / "r.json").read_text())["data_parallel"] == []
+
+
+MISTAKE, NOTE = (
+    Mistake("All ranks drew the same samples", "train.py:9", "…", kind) for kind in ("mistake", "note")
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "fail_on", "fails"),
+    [
+        ([MISTAKE], "mistakes", True),
+        ([MISTAKE], "never", False),
+        ([NOTE], "mistakes", False),
+        ([], "mistakes", False),
+    ],
+)
+def test_mistakes_of_ranks_make_the_exit_code_1_if_asked_for(capsys, found, fail_on, fails):
+    report = RanksResult("train.py", (), (), mistakes=tuple(found))
+    assert finisher(fail_on=fail_on, quiet=True)(report) is fails
+    assert ("--fail-on mistakes: All ranks drew the same" in capsys.readouterr().err) is fails
+
+
+def test_findings_make_the_exit_code_1_if_asked_for_once_all_exit_functions_ran(program, script):
+    path = script("""
+        import atexit, torch
+        atexit.register(print, "last")
+        class Net(torch.nn.Linear):
+            seen = 0
+            def forward(self, rows):
+                self.seen += 1
+                return super().forward(rows)
+        torch.nn.DataParallel(Net(2, 2).cuda())(torch.ones(4, 2).cuda()).sum().backward()
+    """)
+    done = program("exec", "--gpus=2", "--check", "--fail-on=error", path)
+    assert (done.code, done.out) == (1, "last\n")
+    assert "--fail-on error: Net on 2 virtual GPUs" in done.err
+    assert program("exec", "--gpus=2", "--check", path).code == 0
+
+
+def test_a_severity_needs_a_check(dpdemo):
+    done = dpdemo("exec", "--fail-on", "error", "train.py")
+    assert "expected `--check` beside `error`, got none" in done.err
+
+
+def test_the_report_is_saved_by_the_ending_of_the_file(program, script, tmp_path):
+    path = script("import torch; torch.ones(2).cuda()")
+    saved = [tmp_path / name for name in ("r.json", "r.txt", "r.svg")]
+    done = program("exec", "--gpus=1", *(f"--save={each}" for each in saved), path)
+    assert done.code == 0
+    assert [each.read_text()[:1] for each in saved] == ["{", "R", "<"]
 
 
 def test_a_module_with_workers_threads_and_atexit_functions_keeps_its_gpus_to_the_end(

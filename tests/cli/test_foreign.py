@@ -1,7 +1,6 @@
 """Names and messages of a user's code never control a terminal, a log or a page."""
 
 import json
-import re
 
 import pytest
 
@@ -34,17 +33,13 @@ def lines_of(done):
     return (done.out + done.err).splitlines()
 
 
-@pytest.mark.parametrize("form", ["text", "github", "markdown", "csv"])
+@pytest.mark.parametrize("form", ["text", "github"])
 @pytest.mark.parametrize("name", ["Net", "Broken"])
 def test_a_check_lets_no_name_and_no_message_through(dpdemo, form, name):
     done = dpdemo("check", f"evil.py:{name}", "--input", "8x4", "--format", form)
-    assert ("Evil" in done.out) or (name, form) == ("Net", "csv")
+    assert "Evil" in done.out
     assert "\x1b" not in done.out + done.err
     assert not any(line.lstrip().startswith("::error::pwned") for line in lines_of(done))
-    if form == "markdown":
-        assert done.out.count("\n```") % 2 == 0  # nothing in a block of code ends the block
-        outside = re.sub(r"^```diff\n.*?^```$", "", done.out, flags=re.DOTALL | re.MULTILINE)
-        assert not re.search(r"(?<!\\)<script>", outside)
 
 
 def test_json_and_sarif_hold_the_name_as_it_is(dpdemo, folder):

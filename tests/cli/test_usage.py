@@ -12,7 +12,7 @@ import pytest
         (["check", "linear", "--select", ""], "option `--select`"),
         (["check", "linear", "--gpus", ""], "option `--gpus`"),
         (["memory", "", "--gpus", "2"], "argument TARGET"),
-        (["speedup", "linear", "--link", "pcie4", "--loss", ""], "option `--loss`"),
+        (["speedup", "linear", "--loss", ""], "option `--loss`"),
         (["doctor", "linear", "--link", ""], "option `--link`"),
     ],
 )

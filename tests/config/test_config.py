@@ -168,7 +168,6 @@ def test_keywords_win_over_the_file_and_are_located_as_such(tmp_path):
         ({"drop_last": 1}, "`--drop-last`", "`drop_last=True`"),
         ({"shuffle": 1}, "`--set shuffle=true`", "`shuffle=True`"),
         ({"strategy": 1}, "`--strategy ddp`", "`strategy='ddp'`"),
-        ({"weights": 1}, "`--weights 1,2,2`", "`weights=[1, 2, 2]`"),
     ],
 )
 def test_a_hint_is_written_as_the_caller_writes_settings(values, option, argument):

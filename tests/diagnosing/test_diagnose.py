@@ -6,9 +6,13 @@ import pytest
 import torch
 from fastpart import mostly_slow
 
+from dpdemo.config.load import make_config
 from dpdemo.diagnosing.diagnose import Case, diagnose
 from dpdemo.errors import UsageError
 from dpdemo.memory import predict_memory
+from dpdemo.timing import predict_speedup
+from dpdemo.timing.links import LINKS
+from dpdemo.timing.observe import observe_workload
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
@@ -73,8 +77,7 @@ def test_a_clean_model_with_an_even_batch_is_well():
     assert marks(report) == ["good", "good", "unknown", "unknown", "good"]
     assert report.assumed == ("--input 32x12, inferred from the first layer",)
     assert report.ok
-    assert "pay if one GPU's step takes longer than" in report.answers[3].text
-    assert "--one-gpu-step" not in report.answers[3].more  # nobody measured one
+    assert report.answers[3].text.startswith("4 GPUs over pcie4 pay if one GPU needs longer than ")
 
 
 def test_a_pitfall_is_named_and_comes_first_in_what_to_do():
@@ -115,11 +118,16 @@ def test_what_fits_tightly_is_worth_a_look_as_memory_says():
     assert report.answers[2].text.startswith("tightly: cuda:0 needs ")
 
 
-def test_a_measured_step_tells_whether_it_pays():
-    slow, fast = (diagnose(Case("linear", num_gpus=2, steps=(step,))).answers[3] for step in ("1s", "1us"))
-    assert (slow.mark, fast.mark) == ("good", "look")
-    assert "that share the batch: DataParallel ×2.00 (" in slow.text
-    assert "does not pay" in fast.text
+def test_whether_it_pays_is_answered_for_the_named_batch_divided_over_the_gpus():
+    report = diagnose(Case("doctored.py:Clean", num_gpus=3, inputs=("32x12",)))
+    answer, config = report.answers[3], make_config({"model": "doctored.py:Clean", "batch_size": 32})
+    expected = predict_speedup(observe_workload(config, ["32x12"]), LINKS["pcie4"], 3)
+    assert [way.rows for way in expected.ways] == [(11, 11, 10), (11, 11, 11)]
+    assert answer.text == expected.summary
+    assert answer.text.endswith(" for a step of 32 rows")
+    assert (
+        answer.more == "dpdemo speedup doctored.py:Clean --gpus 3 --input 32x12 --batch-size 32 --link pcie4"
+    )
 
 
 def test_what_could_not_be_looked_at_is_no_clean_bill():

@@ -24,7 +24,7 @@ from dpdemo.virtual import virtual_gpus
 from dpdemo.watching.calls import watching
 
 SILENT = {
-    *("DP201", "DP202", "DP205", "DP207", "DP210", "DP211", "DP301", "DP305", "DP306", "DP308", "DP309"),
+    *("DP201", "DP205", "DP207", "DP210", "DP211", "DP301", "DP305", "DP306", "DP308", "DP309"),
     *("DP311", "DP313", "DP401", "DP403", "DP408", "DP409", "DP501", "DP502", "DP590", "DP601"),
 }
 """The rules whose pitfalls raise nothing, at least in some of their triggers."""

@@ -193,12 +193,6 @@ class TestOnVirtualGPUs:
         assert names(found) == STEPS
         assert rows(found.step("scatter").made) == [15, 15]
 
-    def test_weights_leave_out_the_gpu_without_rows(self):
-        found = dpdemo.explain(gpus=3, weights=(0, 1, 2), virtual=True)
-        assert [part.device for part in found.step("replicate").made] == ["cuda:1", "cuda:2"]
-        assert found.step("replicate").call == "replicate(module, [0, 1, 2])[1:]"
-        assert found.step("scatter").call == "Scatter.apply([1, 2], [10, 20], 0, input)"
-
     def test_only_the_wrapped_submodules_input_is_explained(self):
         found = dpdemo.explain(gpus=2, model="partial", virtual=True)
         assert found.wrapped == "block2"

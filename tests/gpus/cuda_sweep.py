@@ -60,13 +60,10 @@ DRAWS = {
     "randperm": "torch.randperm(SIZE, device='cuda')",
     "bernoulli": "torch.bernoulli(torch.linspace(0, 1, SIZE, device='cuda'))",
     "bernoulli_": "torch.empty(SIZE, device='cuda').bernoulli_(0.3)",
-    "exponential_": "torch.empty(SIZE, device='cuda').exponential_(2.0)",
     "dropout": "torch.nn.functional.dropout(torch.ones(SIZE, device='cuda'), 0.4)",
     "dropout2d": "torch.nn.functional.dropout2d(torch.ones(SIZE, 3, 2, 2, device='cuda'))",
     "dropout not contiguous": "torch.nn.functional.dropout(torch.ones(SIZE, 3, device='cuda').t()[:, ::2])",
     "alpha_dropout": "torch.nn.functional.alpha_dropout(torch.randn(SIZE, device='cuda'), 0.3, True)",
-    "multinomial": "torch.multinomial(torch.ones(min(SIZE, 5000), device='cuda'), 7)",
-    "gumbel_softmax": "torch.nn.functional.gumbel_softmax(torch.zeros(SIZE, device='cuda'), dim=0)",
     "dirichlet": "torch._sample_dirichlet(torch.ones(SIZE, 3, device='cuda'))",
     "poisson": "torch.poisson(torch.full((SIZE,), 4.0, device='cuda'))",
 }

@@ -1,6 +1,5 @@
 """The largest batch that fits fits, the next one does not, and the suggested remedies help."""
 
-import re
 import threading
 
 import pytest
@@ -191,29 +190,11 @@ def test_a_remedy_with_which_the_model_cannot_run_is_left_out():
     assert names[0] - names[1] == {"loss inside the model"}
 
 
-@pytest.mark.slow
-def test_a_smaller_first_chunk_evens_the_gpus_out():
-    report = largest_batch(
-        gpus=4,
-        gpu_memory="120MiB",
-        reserve=0,
-        model="transformer",
-        input_size=64,
-        output_size=200,
-        batch_size=64,
-    )
-    remedy = next(r for r in report.fit.remedies if r.name == "smaller chunk on GPU 0")
-    batch, chunks = re.fullmatch(r"--batch-size (\d+) --chunks ([\d,]+), as W\w+ cuts", remedy.how).groups()
-    assert sum(map(int, chunks.split(","))) == int(batch) == report.fit.largest + 1
-    assert remedy.gain_bytes > 0
-    assert remedy.peak_bytes < parse_size("120MiB")
-
-
 def test_one_gpu_has_no_remedies_that_need_another():
     report = largest_batch(gpus=1, gpu_memory="100MiB", reserve=0, model="cnn")
     names = {remedy.name for remedy in report.fit.remedies}
     assert "gradient accumulation" in names
-    assert not names & {"another output_device", "smaller chunk on GPU 0", "DistributedDataParallel"}
+    assert not names & {"another output_device", "DistributedDataParallel"}
 
 
 def test_memory_that_does_not_grow_with_the_batch_is_told():

@@ -1,14 +1,17 @@
 """Models of libraries by name: they train under DataParallel without weights, a wrong name is an error."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 from torch import nn
 
 import dpdemo
 from dpdemo.config.targets import parse_target
-from dpdemo.models.libraries import InputSizes
-from dpdemo.models.libraries.asked import inputs_asked
+from dpdemo.models.inputs import batches_for, drawing
+from dpdemo.models.libraries import Inputs, InputSizes
+from dpdemo.models.libraries.asked import inputs_asked, set_image_token
 from dpdemo.models.libraries.build import make_library_model
 from dpdemo.models.libraries.sizes import all_sized, find_sized
 
@@ -116,8 +119,6 @@ def test_a_model_that_compares_gets_texts_and_images_and_gives_its_loss():
     assert _shapes(config, _Compares())["pixel_values"] == (4, 8, 3, 64, 64)
     small = SimpleNamespace(vocab_size=99, max_position_embeddings=40, image_size=32)
     assert _shapes(small, _Compares())["pixel_values"] == (4, 3, 32, 32)
-    config.image_token_id = 5  # then the text contains images
-    assert "pixel_values" not in _shapes(config, _Compares())
 
 
 def test_a_model_of_films_gets_them_under_the_name_that_it_asks_for():
@@ -174,6 +175,76 @@ def test_a_model_of_two_takes_what_its_first_takes():
     model.encoder = SimpleNamespace(main_input_name="input_values")
     shapes = _shapes(SimpleNamespace(model_type="x"), model, family="speech")
     assert shapes == {"input_values": (4, 16000), "labels": (4, 10)}
+
+
+def test_a_model_that_reads_images_as_tokens_of_a_text_needs_inputs_of_the_users_own():
+    config = SimpleNamespace(vocab_size=99, max_position_embeddings=77, image_token_id=5)
+    with pytest.raises(
+        dpdemo.UsageError, match=r"^expected inputs of your own for _Compares, .* at argument `inputs`$"
+    ):
+        _made(config, _Compares())
+    make = inputs_asked("any", config, _Compares(), InputSizes())
+    with pytest.raises(dpdemo.UsageError, match=r"^expected inputs of your own for _Compares"):
+        batches_for(_Compares(), None, make, None, 4).arguments(4)
+    args, _ = batches_for(_Compares(), lambda rows: torch.ones(rows, 9), make, None, 4).arguments(4)
+    assert args[0].shape == (4, 9)
+
+
+@pytest.mark.parametrize("named", [None, 99, 1000])
+def test_the_token_of_images_is_one_of_the_vocabulary(named):
+    config = SimpleNamespace(vocab_size=99, image_token_id=named)
+    config.get_text_config = lambda: config
+    set_image_token(config)
+    assert config.image_token_id == 98
+
+
+def test_a_size_of_images_is_refused_where_there_are_none():
+    model = asking("input_ids", "input_ids")
+    with pytest.raises(dpdemo.UsageError, match=r"takes images of a size, .* - at argument `image_size`"):
+        _made(SimpleNamespace(vocab_size=99), model, InputSizes(image_size=8), family="causal")
+
+
+def test_sizes_are_refused_for_a_model_of_ones_own():
+    with pytest.raises(dpdemo.UsageError, match=r"sizes for the model of a library, .*`image_size`"):
+        dpdemo.predict_memory(
+            gpus=2, model="dpdemo.examples.pitfall:Net", input_sizes=InputSizes(image_size=8)
+        )
+
+
+def test_images_of_a_library_are_drawn_where_numbers_are_needed_always_the_same():
+    draw = drawing(Inputs({"x": torch.empty(1, 3, device="meta"), "ids": torch.tensor([7])}))
+    first, second = draw(4), draw(4)
+    assert first["x"].device.type == "cpu"
+    assert torch.equal(first["x"], second["x"])
+    assert first["ids"].tolist() == [7] * 4
+
+
+TEXT = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128,
+}  # fmt: skip
+IMAGE = {
+    "model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "image_size": 32, "patch_size": 8,
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("_transformers")
+def test_texts_and_images_of_the_users_own_train_such_a_model(tmp_path):
+    llava = {"model_type": "llava", "text_config": TEXT, "vision_config": IMAGE, "image_token_index": 127}
+    (tmp_path / "config.json").write_text(json.dumps(llava))
+    name = f"transformers:{tmp_path / 'config.json'}"
+
+    def batch(rows):
+        ids = torch.tensor([[127] * 16 + [3] * 8] * rows)
+        return {"input_ids": ids, "labels": ids, "pixel_values": torch.ones(rows, 3, 32, 32)}
+
+    assert dict(predicted(name, inputs=batch).inputs)["pixel_values"] == (4, 3, 32, 32)
+    with pytest.raises(
+        dpdemo.UsageError, match=r"of your own for LlavaForConditionalGeneration.* `inputs`"
+    ) as told:
+        predicted(name)
+    assert told.value.hint.startswith("inputs names a function")
 
 
 @pytest.mark.usefixtures("_transformers")

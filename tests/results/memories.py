@@ -87,5 +87,7 @@ REMEDIES = (
     Remedy("inference mode", "torch.inference_mode() around the call", 15 * GIB, "cuda:0", 9 * GIB),
     Remedy("loss inside the model", "return the loss from forward", 11 * GIB, "cuda:0", 14 * GIB),
     Remedy("another output_device", "DataParallel(model, output_device=3)", 12 * GIB, "cuda:3", 20 * GIB),
-    Remedy("smaller chunk on GPU 0", "give GPU 0 fewer rows than the others", MIB, "cuda:0", 24 * GIB),
+    Remedy(
+        "gradient accumulation", "two backward passes of 128 rows before each step", MIB, "cuda:0", 24 * GIB
+    ),
 )

@@ -166,5 +166,5 @@ def test_plain_formats_are_never_wrapped_and_survive_an_ascii_terminal(form):
 
 
 def test_an_unknown_format_is_our_own_bug():
-    with pytest.raises(ValueError, match="expected json, csv, markdown or transcript, got 'xml'"):
+    with pytest.raises(ValueError, match="expected table, json, csv, markdown or transcript, got 'xml'"):
         drawn(simulated(), "xml")

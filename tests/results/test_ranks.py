@@ -121,7 +121,7 @@ def test_models_made_at_each_step_are_one_line_and_their_number_is_bounded():
     assert ["0", "1000", "1000", "1000", "[4,", "3]", "→", "[4,", "2]"] in [
         line.split() for line in text.splitlines()
     ]
-    assert "2 modules or loaders are not listed: --report FILE.json" in text
+    assert "2 modules or loaders are not listed: --save FILE.json" in text
 
 
 def test_equal_ranks_share_a_row():

@@ -1,28 +1,38 @@
-"""The links: each with its range and the source of it."""
+"""The links: their rates, which the docs list with sources, and any other bandwidth."""
+
+import re
+from pathlib import Path
 
 import pytest
 
 from dpdemo.errors import UsageError
-from dpdemo.timing.links import LINKS, find_link, link_of_bandwidth
+from dpdemo.timing.links import DEFAULT_LINK, LINKS, find_link, link_of_bandwidth
+
+DOCS = Path(__file__).parents[2] / "docs" / "speed-up.md"
 
 
-@pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
-def test_every_link_has_a_range_and_a_source(link):
-    assert link.copy_rate.low <= link.copy_rate.high
-    assert link.ring_rate.low <= link.ring_rate.high
-    assert len(link.source) > 40
-
-
-def test_the_links_are_those_that_the_help_names():
-    assert list(LINKS) == [
-        *("pcie3", "pcie4", "pcie5", "nvlink2", "nvlink3", "nvlink4", "nvlink-3090", "no-p2p"),
+def test_the_docs_have_each_link_with_its_rates_and_a_source():
+    row = re.compile(r"^\| `([\w-]+)` \| ([\d.–]+) \| ([\d.–]+) \| .{40,} \|$", re.MULTILINE)
+    assert row.findall(DOCS.read_text()) == [
+        (name, *(f"{rate.low:g}–{rate.high:g}" for rate in (link.copy_rate, link.ring_rate)))
+        for name, link in LINKS.items()
     ]
+
+
+def test_the_least_rate_is_below_the_most():
+    for link in LINKS.values():
+        assert link.copy_rate.low < link.copy_rate.high
+        assert link.ring_rate.low < link.ring_rate.high
 
 
 def test_a_misspelt_link_is_refused_with_the_nearest():
     with pytest.raises(UsageError, match=r"expected one of pcie3, .*, got 'nvlink-390'") as refused:
         find_link("nvlink-390")
     assert refused.value.hint == "did you mean `nvlink-3090`?"
+
+
+def test_the_default_link_has_a_name():
+    assert find_link(DEFAULT_LINK.upper()).name == DEFAULT_LINK
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from torch import nn
 
 from dpdemo.config.load import make_config
 from dpdemo.memory.hardware import Hardware
-from dpdemo.memory.predict import batches_of, opened_stepper
+from dpdemo.memory.case import batches_of, opened_stepper
 from dpdemo.results.memorydata import Training
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.observe import observe_workload
@@ -41,13 +41,11 @@ def moved_by_ledger(config, rows, gpus):
 
 @pytest.mark.parametrize("gpus", [3, 4])
 @pytest.mark.parametrize("model", mostly_slow(["linear", "cnn", "transformer"], 3))
-def test_the_bytes_of_both_scalings_are_those_of_the_ledger(model, gpus):
+def test_the_bytes_of_a_divided_batch_are_those_of_the_ledger(model, gpus):
     config = make_config({"model": model, "batch_size": 10})
-    report = predict_speedup(observe_workload(config), LINKS["pcie4"], [gpus])
-    way = next(way for way in report.ways if way.strategy == "DataParallel")
-    for scaling, rows in ((way.weak, 10 * gpus), (way.strong, 10)):
-        predicted = {phase.name: phase.num_bytes for phase in scaling.phases if phase.name != "load"}
-        assert predicted == moved_by_ledger(config, rows, gpus)
+    way, _ = predict_speedup(observe_workload(config), LINKS["pcie4"], gpus).ways
+    predicted = {name: num_bytes for name, num_bytes in way.num_bytes.items() if num_bytes}
+    assert predicted == moved_by_ledger(config, 10, gpus)
 
 
 class Tied(nn.Module):

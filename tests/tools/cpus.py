@@ -34,7 +34,7 @@ COMPUTING = [
 """Tests whose assertions depend on a kernel's numbers, or on its temporary memory."""
 SHORT = [
     "tests/splitting", "tests/checking/test_clean_models.py",
-    "tests/executing/test_watching.py", "tests/checking/test_unequal.py",
+    "tests/executing/test_watching.py",
     "tests/explaining", "tests/cli/test_explain.py", "tests/results", "tests/models",
     "tests/test_fuzz.py::test_random_programs_equal_chunks_by_hand",
 ]  # fmt: skip

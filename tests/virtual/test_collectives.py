@@ -4,6 +4,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from torch.distributed import rpc
+
+from dpdemo.virtual import UnsupportedOpError
 
 pytestmark = [pytest.mark.usefixtures("gpus"), pytest.mark.filterwarnings("ignore:.*is deprecated")]
 
@@ -48,3 +51,9 @@ def test_functional_collectives_of_the_cpu_stay_on_the_cpu():
         assert functional.all_gather_tensor(torch.ones(2), 0, dist.group.WORLD).device.type == "cpu"
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not rpc.is_available(), reason="this build has no torch.distributed.rpc")
+def test_remote_procedure_calls_are_refused_by_name():
+    with pytest.raises(UnsupportedOpError, match=r"^torch\.distributed\.rpc: each rank's virtual GPUs are"):
+        rpc.init_rpc("worker", rank=0, world_size=1)

@@ -143,3 +143,36 @@ def test_an_operator_leaves_the_offset_where_its_kernel_does(draw, increment):
 def test_a_seed_draws_the_same_on_every_gpu_and_in_every_replica():
     torch.manual_seed(4)
     assert len({tuple(torch.randn(5, device=f"cuda:{index}").tolist()) for index in range(4)}) == 1
+
+
+def test_a_permutation_sorts_its_keys_and_draws_the_order_of_equal_ones():
+    """The keys are of `bits` bits (ATen/native/cuda/Randperm.cu); 20 numbers have 11, and often two alike."""
+    swapped = set()
+    for seed in range(200):
+        torch.manual_seed(seed)
+        order = torch.randperm(20, device="cuda").cpu()
+        torch.manual_seed(seed)
+        drawn = torch.empty(20, dtype=torch.int32, device="cuda").random_(-(2**31), 2**31 - 1)
+        keys = (drawn.cpu().long() % 2**11)[order]
+        assert sorted(order.tolist()) == list(range(20))
+        assert torch.equal(keys, keys.sort().values)
+        alike = keys[1:] == keys[:-1]
+        swapped |= set((order[1:] < order[:-1])[alike].tolist())
+    assert swapped == {False, True}
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: torch.empty(2000, device="cuda").exponential_(2.0),
+        lambda: torch.multinomial(torch.tensor([1.0, 3.0], device="cuda"), 2000, replacement=True) / 1.5,
+    ],
+)
+def test_other_distributions_are_drawn_from_the_seed_by_the_cpus_generator(draw):
+    torch.manual_seed(3)
+    first, second = draw(), draw()
+    torch.manual_seed(3)
+    assert torch.equal(draw(), first)
+    assert not torch.equal(first, second)
+    assert first.device == torch.device("cuda:0")
+    assert first.mean().item() == pytest.approx(0.5, abs=0.05)  # four deviations of the mean

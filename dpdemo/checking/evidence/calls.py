@@ -6,7 +6,6 @@ from typing import Literal
 
 from dpdemo.arithmetic.chunk import Split, split_batch
 from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
-from dpdemo.arithmetic.weights import Weight, split_by_weights
 from dpdemo.results.findings import Place
 
 Stage = Literal["factory", "wrapper", "scatter", "replicate", "replica", "gather", "backward"]
@@ -127,8 +126,8 @@ class Call:
     argument_structures: tuple[tuple[str, str], ...] = ()
     pictures: int = 0
     """How many pictures a list among the arguments holds, which is then the batch."""
-    shares: tuple[Weight, ...] = ()
-    """The weights, or chunks, of a WeightedDataParallel."""
+    shares: tuple[int, ...] = ()
+    """The rows of each chunk, where the program cut otherwise than DataParallel."""
     planned: int = 0
     """The rows that the arguments were made for; 0 where that is not known."""
 
@@ -164,8 +163,10 @@ class Call:
         return self.split(self.rows).num_chunks if self.rows else 0
 
     def split(self, rows: int) -> Split:
-        """Say how so many rows are cut."""
-        return split_by_weights(rows, self.shares) if self.shares else split_batch(rows, self.num_gpus)
+        """Split so many rows: as the program did itself if it cut as many, else by torch's rule."""
+        if self.shares and sum(self.shares) == rows:
+            return Split(rows, self.num_gpus, tuple(enumerate(self.shares)))
+        return split_batch(rows, self.num_gpus)
 
 
 @dataclass(frozen=True, slots=True)

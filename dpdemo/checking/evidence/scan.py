@@ -79,8 +79,6 @@ class Scan:
     """Whether it unpacks padded sequences without their whole length."""
     shortened: tuple[tuple[str, Place | None], ...] = ()
     """Embeddings that shorten their rows in forward, and where they are made."""
-    channels_last: str = ""
-    """The first parameter whose numbers lie channels last in memory."""
     is_training: bool = True
     """Whether the model, as it is given, is to be trained."""
     norms: tuple[Norm, ...] = ()

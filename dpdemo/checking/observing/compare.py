@@ -12,29 +12,12 @@ from torch import nn
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
 from dpdemo.checking.evidence import UNEQUAL, LossGradients
 from dpdemo.checking.observing.closeness import copy_of, same_numbers, unseen
-from dpdemo.splitting.losses import LossParts
-from dpdemo.watching.tree import entries, flatten, rebuild, tensors_in, with_parts
+from dpdemo.watching.tree import flatten, rebuild, tensors_in
 
 _OF_GRADIENTS = 5
 """Gradients take about as many more operators as this, and are compared by their norm."""
 _MAX_PARTS = 200
 _HALF = (torch.float16, torch.bfloat16)
-
-
-def means_of_parts(value: object) -> object:
-    """Put the mean in place of a loss's sum and count, as a training loop does with them."""
-    if isinstance(value, LossParts):
-        return value.mean()
-    parts = entries(value)
-    if parts is None or not any(isinstance(leaf, LossParts) for leaf in _containers(value)):
-        return value
-    return with_parts(value, [means_of_parts(part) for _, part in parts])
-
-
-def _containers(value: object) -> Iterator[object]:
-    yield value
-    for _, part in entries(value) or []:
-        yield from _containers(part)
 
 
 def floats(value: object) -> dict[str, torch.Tensor]:

@@ -12,7 +12,6 @@ from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single
 from dpdemo.checking.observing import compare
 from dpdemo.checking.observing.causes import Causes, are_gradients_rounding
 from dpdemo.checking.observing.changed import Changed
-from dpdemo.checking.observing.compare import means_of_parts
 from dpdemo.checking.observing.freezing import same
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import describe_all
@@ -136,7 +135,7 @@ class Judge:
     def _compare_results(self, alone: object) -> Comparison:
         draft, gathered = self.draft, self.parallel.result
         if draft is not None and draft.gathered is not None:
-            gathered = (means_of_parts(draft.gathered[0]),)
+            gathered = draft.gathered
         if gathered is None:
             return Comparison()
         objects = compare.joined_objects(alone, gathered[0])

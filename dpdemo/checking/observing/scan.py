@@ -54,7 +54,6 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
             for path, module in modules
             if isinstance(module, nn.Embedding) and module.max_norm is not None
         ),
-        channels_last=_channels_last(core),
         is_training=core.training,
         norms=tuple(
             Norm(
@@ -88,22 +87,6 @@ def _meetings(model: nn.Module) -> Iterator[str]:
 
 def _has_own_forward(norm: nn.Module) -> bool:
     return type(norm).forward not in {nn.modules.batchnorm._BatchNorm.forward, nn.SyncBatchNorm.forward}
-
-
-def _channels_last(core: nn.Module) -> str:
-    """Name the first parameter that `.to(memory_format=...)` has turned to channels last."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    of_pictures = (
-        (name, parameter)
-        for name, parameter in core.named_parameters()
-        if not is_lazy(parameter) and parameter.dim() in formats
-    )
-    turned = (
-        name
-        for name, parameter in of_pictures
-        if not parameter.is_contiguous() and parameter.is_contiguous(memory_format=formats[parameter.dim()])
-    )
-    return next(turned, "")
 
 
 def _made_at(core: nn.Module, path: str) -> Place | None:

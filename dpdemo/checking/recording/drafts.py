@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Call, Raised, Replica, Stage
 from dpdemo.checking.observing.hooks import Reach
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments, named, structure
@@ -16,7 +15,6 @@ from dpdemo.checking.recording.inside import Watch, being, here, threads_state
 from dpdemo.checking.source import functions_in, places_in, text_around
 from dpdemo.models.failure import Stopped, as_exception
 from dpdemo.models.rows import pictures_in
-from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.tree import flatten
 
 
@@ -47,15 +45,6 @@ class Splitter:
 def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:
     """Return the module that stands for what splits: the wrapper, or the model itself where there is none."""
     return splitter.module if isinstance(splitter, Splitter) else splitter
-
-
-def _shares(splitter: "nn.DataParallel[Any] | Splitter") -> tuple[Weight, ...]:
-    """Give the weights by which a wrapper cuts; none where it cuts as torch does."""
-    if isinstance(splitter, Splitter):
-        return splitter.chunks
-    if not isinstance(splitter, WeightedDataParallel):
-        return ()
-    return splitter.weights or splitter.chunks or ()
 
 
 @dataclass
@@ -108,7 +97,7 @@ class Draft:
                 (name, structure(value)) for name, value in named(forward, self.args, self.kwargs)
             ),
             pictures=max((pictures_in(arg) for arg in (*self.args, *self.kwargs.values())), default=0),
-            shares=_shares(self.wrapper),
+            shares=self.wrapper.chunks if isinstance(self.wrapper, Splitter) else (),
             planned=self.planned,
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Call, Evidence, Raised
+from dpdemo.checking.evidence import Evidence, Raised
 from dpdemo.checking.questions.arguments import lists_of_samples
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import sizes_text
@@ -17,20 +17,13 @@ def flatten_parameters(evidence: Evidence) -> Iterator[Found]:
     """Replicas' weights lie otherwise in memory than the model's.
 
     What happens: on real GPUs `RNN module weights are not part of single contiguous chunk of memory`, and
-        each call compacts them. Weights that are channels last are so in the first replica alone: the others
-        compute with kernels for another layout.
-    Why: replicas' weights are copies in one flat buffer: cuDNN wants those of an RNN in one piece, and a
-        layout of their own is lost.
+        each call compacts them.
+    Why: replicas' weights are copies in one flat buffer, and cuDNN wants those of an RNN in one piece.
     Before: out, h = self.rnn(x)
     After: self.rnn.flatten_parameters(); out, h = self.rnn(x)   # in forward
-    Seen by: an RNN in the model, and no forward that calls flatten_parameters; or weights that are channels
-        last.
+    Seen by: an RNN in the model, and no forward that calls flatten_parameters.
     References: pytorch/examples#248, allenai/allennlp#2793
     """
-    if evidence.scan.channels_last:
-        name = evidence.scan.channels_last
-        what = f"`{name}` is channels last, and in the replicas on other GPUs it is not"
-        yield Found("layout", what, advice=advise("layout"))
     for path, kind in evidence.scan.module_types:
         if kind == "RNN" and not evidence.scan.flattens_parameters:
             name = path or evidence.scan.model
@@ -60,7 +53,8 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
             continue
         sizes = sizes_text(list(probe.split.sizes()))
         largest = max(probe.batch_size for probe in evidence.probes)
-        bad = [size for size in range(2, largest) if probe.call.split(size).smallest == 1]
+        sizes_tried = [probe.batch_size] if probe.call.shares else range(2, largest)  # the program's own cuts
+        bad = [size for size in sizes_tried if probe.call.split(size).smallest == 1]
         what = (
             f"a batch of {probe.batch_size} is cut into {sizes}, and {_layer(error)} cannot train on one "
             f"sample; so it is for batches of {', '.join(map(str, bad[:8]))}{', ...' if len(bad) > 8 else ''}"
@@ -81,7 +75,7 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
     """A batch leaves GPUs idle.
 
     What happens: fewer chunks than GPUs: some compute nothing. Batches smaller than the number of GPUs do
-        it, and some larger ones: 5, 6 and 9 on 4 GPUs. Of unequal chunks one whose share rounds to no row.
+        it, and some larger ones: 5, 6 and 9 on 4 GPUs.
     Why: chunks have ceil(B / n) rows each, so there may be fewer than n of them.
     Before: DataLoader(data, batch_size=6)   # 4 GPUs
     After: DataLoader(data, batch_size=8)
@@ -95,11 +89,10 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
             continue  # DP216: that is the wrong dimension
         if any(number != call.rows for number in lists_of_samples(call).values()):
             continue  # DP207: those are the rows of one sample
-        wanted = call.shares.count(0)  # a GPU of weight 0 idles on purpose
-        if probe.is_real and split is not None and split.num_idle > wanted:
+        if probe.is_real and split is not None and split.num_idle:
             size = max((batch for batch in _full_batches(evidence) if batch > split.batch_size), default=0)
             is_last = size > 0
-            full = size or _full(split.batch_size, call)
+            full = size or split.batch_size + -split.batch_size % call.num_gpus
             what = (
                 f"a batch of {split.batch_size} on {split.num_devices} GPUs is cut into "
                 f"{sizes_text(list(split.sizes()))}: {split.num_idle} idle"
@@ -114,22 +107,9 @@ def _full_batches(evidence: Evidence) -> list[int]:
     """List the batches of an epoch that leave no GPU idle."""
     return [
         probe.batch_size
-        for probe, call in evidence.calls
-        if probe.is_real and probe.split is not None and probe.split.num_idle <= call.shares.count(0)
+        for probe, _ in evidence.calls
+        if probe.is_real and probe.split is not None and not probe.split.num_idle
     ]
-
-
-_MAX_TIMES = 64
-"""A batch so many times as large is not looked for."""
-
-
-def _full(size: int, call: Call) -> int:
-    """Return the next batch size that leaves no GPU idle: of equal chunks the next even one."""
-    if not call.shares:
-        return size + -size % call.num_gpus
-    wanted = call.shares.count(0)
-    larger = (more for more in range(size, size * _MAX_TIMES) if call.split(more).num_idle <= wanted)
-    return next(larger, size)
 
 
 _MIB = 2**20

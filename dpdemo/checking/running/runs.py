@@ -4,16 +4,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel._functions import Scatter
 
-from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Raised
 from dpdemo.checking.observing import state
-from dpdemo.checking.observing.compare import means_of_parts
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import rebuild_arguments
 from dpdemo.checking.recording.by_hand import is_in_chunks
@@ -31,8 +29,7 @@ from dpdemo.checking.running.copying import ModelSource
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_for_gpus, rows_of
-from dpdemo.splitting.weighted import WeightedDataParallel
-from dpdemo.watching.tree import rebuild
+from dpdemo.watching.tree import rebuild, tensors_in
 
 Whole = Mapping[str, torch.Tensor]
 """Arguments that are not cut, by path."""
@@ -53,11 +50,35 @@ class Ran:
     writes_parameters: bool = False
 
 
+class _CutInto(nn.DataParallel[nn.Module]):
+    """DataParallel that cuts a batch into chunks of given sizes, as a program's own scatter did."""
+
+    def __init__(self, sizes: tuple[int, ...], module: nn.Module, device_ids: list[int], dim: int) -> None:
+        super().__init__(module, device_ids[: len(sizes)], dim=dim)
+        self._sizes = sizes
+
+    def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
+        """Cut every tensor of the arguments; the program's scatter has cut each of them too."""
+        given = (tuple(inputs), kwargs)
+        cut: list[Any] = [
+            Scatter.apply(device_ids, self._sizes, self.dim, tensor)  # type: ignore[no-untyped-call]
+            for tensor in tensors_in(given)
+        ]
+        replicas = range(len(device_ids))
+        return zip(*[_filled(given, [chunks[index] for chunks in cut]) for index in replicas], strict=True)
+
+
+def _filled(given: Any, tensors: list[torch.Tensor]) -> Any:
+    """Build the same arguments with other tensors."""
+    left = iter(tensors)
+    return rebuild(given, lambda leaf: next(left) if isinstance(leaf, torch.Tensor) else leaf)
+
+
 @dataclass(frozen=True)
 class Runner:
     """Knows how the model is placed and wrapped; runs copies of it, each from the same state.
 
-    With `weights` the batch is cut in their proportions. With `keeps_modes` a copy's modules stay in training
+    With `sizes` a batch is cut into such chunks. With `keeps_modes` a copy's modules stay in training
     or evaluation as the model's are, each by itself.
     """
 
@@ -66,7 +87,7 @@ class Runner:
     dim: int = 0
     autocast: str | None = None
     keeps_modes: bool = False
-    weights: tuple[Weight, ...] = ()
+    sizes: tuple[int, ...] = ()
 
     @property
     def first(self) -> torch.device:
@@ -136,10 +157,9 @@ class Runner:
         """Make a copy under DataParallel, unless the user wrapped it already."""
         model = self.source.fresh_on(self.first)
         if not any(isinstance(module, nn.DataParallel) for module in model.modules()):
-            kind: Any = nn.DataParallel
-            if self.weights:
-                kind = partial(WeightedDataParallel, weights=self.weights)
-            model = kind(model, list(self.device_ids), dim=self.dim)
+            ids = list(self.device_ids)
+            wrapped = nn.DataParallel(model, ids, dim=self.dim)
+            model = _CutInto(self.sizes, model, ids, self.dim) if self.sizes else wrapped
         return self._in_mode(model, mode)
 
     def _in_mode(self, model: nn.Module, mode: str) -> nn.Module:
@@ -159,7 +179,7 @@ class Runner:
             warnings.simplefilter("always")
             try:
                 with users_code():
-                    ran.result = (means_of_parts(_gathered(model, model(*args, **kwargs))),)
+                    ran.result = (_gathered(model, model(*args, **kwargs)),)
             except Exception as error:  # noqa: BLE001 - the user's model may raise anything
                 ran.error = raised("replica", error)
         ran.used_random = randomness.progress() != start

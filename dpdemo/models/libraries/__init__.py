@@ -4,7 +4,7 @@
     sizes.py         the sizes of the most common models, so that no network is needed
     huggingface.py   transformers: an architecture by its configuration
     asked.py         the inputs of a model of transformers
-    texts.py         texts; imagetexts.py: texts with an image in them
+    texts.py         texts
 
 Each returns the model and a function from a batch size to its inputs, as a user's own factory may.
 """
@@ -22,10 +22,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Makes a batch by repeating one sample; `note` tells the user about it."""
+    """Makes a batch by repeating one sample."""
 
     row: Row | torch.Tensor
-    note: str = ""
 
     def __call__(self, rows: int) -> Any:
         """Make a batch of `rows` rows."""

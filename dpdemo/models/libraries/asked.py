@@ -1,22 +1,34 @@
 """The inputs that training gives a model of transformers: its arguments, in its config's sizes."""
 
 import inspect
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
 from dpdemo.errors import UsageError
 from dpdemo.models.libraries import Inputs, InputSizes, Row
-from dpdemo.models.libraries.imagetexts import reads_images_in_texts, texts_with_images, unequal_images
-from dpdemo.models.libraries.texts import WORD, filled, first, floats, of_texts
+from dpdemo.models.libraries.texts import WORD, filled, first, floats, of_texts, text_config
 
 _SECONDS_OF_SOUND, _RATE = 1, 16000
 _LABELS = 10
+_IMAGE_TOKENS = ("image_token_id", "image_token_index")
 
 
-def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Inputs:
+def set_image_token(config: Any) -> None:
+    """Use the last token for images in a configuration that names none, or one beyond its vocabulary."""
+    tokens = getattr(text_config(config), "vocab_size", None) or 0
+    for name in _IMAGE_TOKENS:
+        named = getattr(config, name, 0)
+        if tokens and (named is None or named >= tokens):
+            setattr(config, name, tokens - 1)
+
+
+def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Callable[[int], object]:
     """Return the function that makes a batch: the model's main input, and others that it requires.
+
+    For a model that reads images as tokens of its texts, the function raises: only `--inputs` serves there.
 
     Args:
         family: the model's task, as `huggingface.py` names it.
@@ -25,18 +37,15 @@ def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Inp
         sizes: how large the inputs are.
 
     Raises:
-        UsageError: if the model takes no image of the size that was asked for, or no text of the length.
+        UsageError: if the model takes no image of a size, and one was asked for.
 
     """
     asked = inspect.signature(model.forward).parameters
-    row: Row
-    note = ""
-    if reads_images_in_texts(config, asked):
-        row, note = texts_with_images(family, config, model, sizes)
-    else:
-        row = _main_input(family, config, model, asked, sizes)
+    if _reads_images_in_texts(config, asked):
+        return _no_inputs_for(type(model).__name__)
+    row = _main_input(family, config, model, asked, sizes)
     if "spatial_shapes" in asked and "pixel_values" in row:
-        row |= unequal_images(config.vision_config, sizes.image_size)
+        row |= _unequal_images(config.vision_config, sizes.image_size)
     if "return_loss" in asked:
         row["return_loss"] = True
     if sizes.image_size is not None and not _has_images(row, sizes.image_size):
@@ -45,14 +54,32 @@ def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Inp
             key="image_size",
             hint="leave it out; {inputs=} gives a model whatever it takes",
         )
-    return Inputs(row, note)
+    return Inputs(row)
+
+
+def _reads_images_in_texts(config: object, asked: Any) -> bool:
+    """Return whether a model reads images as tokens of its texts, but also texts alone."""
+    images = asked.get("pixel_values")
+    is_marked = any(hasattr(config, name) for name in _IMAGE_TOKENS)
+    can_do_without = images is None or images.default is not images.empty
+    return can_do_without and is_marked
+
+
+def _no_inputs_for(name: str) -> Callable[[int], object]:
+    def refuse(_: int) -> object:
+        raise UsageError(
+            f"expected inputs of your own for {name}, which reads images as tokens of its texts, got none",
+            key="inputs",
+            hint="{inputs=} names a function that takes the batch size and returns texts, images, or both",
+        )
+
+    return refuse
 
 
 def _has_images(row: Row, size: int) -> bool:
     """Return whether a sample has an image of this size, or says how it was cut up."""
     shapes = [tuple(value.shape) for value in row.values() if isinstance(value, torch.Tensor)]
-    is_cut = not {"image_sizes", "spatial_shapes", "image_position_ids"}.isdisjoint(row)
-    return is_cut or any(shape[-2:] == (size, size) for shape in shapes)
+    return "spatial_shapes" in row or any(shape[-2:] == (size, size) for shape in shapes)
 
 
 def _main_input(family: str, config: Any, model: Any, asked: Any, sizes: InputSizes) -> Row:
@@ -108,6 +135,16 @@ def _of_images(family: str, config: object, name: str, sizes: InputSizes) -> Row
     elif family == "caption":
         row["labels"] = filled(WORD, _LABELS)
     return row
+
+
+def _unequal_images(vision: Any, size: int | None) -> Row:
+    """Make an image as patches, with its rows and columns; by default as many as have positions."""
+    side = size // vision.patch_size if size else math.isqrt(vision.num_patches)
+    return {
+        "pixel_values": floats(side * side, vision.num_channels * vision.patch_size**2),
+        "pixel_attention_mask": torch.ones(1, side * side, dtype=torch.int64),
+        "spatial_shapes": torch.full((1, 2), side),
+    }
 
 
 def _of_sounds(family: str, config: Any, name: str) -> Row:

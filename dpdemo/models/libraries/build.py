@@ -1,6 +1,7 @@
 """Build the model of a library; only the named library is imported."""
 
 import difflib
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -13,7 +14,9 @@ _CHANNELS, _SIZE = 3, 224
 _SIZES = {"inception_v3": 299}
 
 
-def make_library_model(library: str, name: str, sizes: InputSizes) -> tuple[nn.Module, Inputs]:
+def make_library_model(
+    library: str, name: str, sizes: InputSizes
+) -> tuple[nn.Module, Callable[[int], object]]:
     """Build a library's model with random weights, and the function that makes its inputs.
 
     Args:

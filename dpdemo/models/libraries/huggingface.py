@@ -9,9 +9,8 @@ from typing import Any
 from torch import nn
 
 from dpdemo.errors import UsageError
-from dpdemo.models.libraries import Inputs, InputSizes
-from dpdemo.models.libraries.asked import inputs_asked
-from dpdemo.models.libraries.imagetexts import set_image_word
+from dpdemo.models.libraries import InputSizes
+from dpdemo.models.libraries.asked import inputs_asked, set_image_token
 from dpdemo.models.libraries.sizes import all_sized, find_sized
 from dpdemo.models.libraries.texts import text_config
 
@@ -35,7 +34,7 @@ _FAMILIES = (
 """Tasks of models, with transformers' table of the classes that have a loss for each."""
 
 
-def make_model(name: str, sizes: InputSizes) -> tuple[nn.Module, Inputs]:
+def make_model(name: str, sizes: InputSizes) -> tuple[nn.Module, Callable[[int], object]]:
     """Build the model of a name, a type or a config.json, and the function that makes its inputs.
 
     Raises:
@@ -54,7 +53,7 @@ def make_model(name: str, sizes: InputSizes) -> tuple[nn.Module, Inputs]:
         config.decoder_start_token_id = 0
     if family == "sound" and getattr(config, "vocab_size", 0) is None:
         config.vocab_size = _LETTERS
-    set_image_word(config)
+    set_image_token(config)
     if config.is_encoder_decoder and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = 0
     try:

@@ -7,7 +7,6 @@ from the GPU's: numbers of the right distribution, other than a card's.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +30,6 @@ ALIKE |= dict.fromkeys(("bernoulli", "bernoulli_"), 10)
 _FILLS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
     "uniform": (fills.uniform, ("from", "to")),
     "normal": (fills.normal, ("mean", "std")),
-    "exponential": (fills.exponential, ("lambd",)),
     "random": (fills.random, ("from", "to")),
 }
 
@@ -124,26 +122,6 @@ def _bernoulli(*, in_place: bool) -> Distribution:
     return draw
 
 
-def _multinomial(given: Given, drawing: Drawing) -> Any:
-    """Sample categories without replacement, by a race of exponential times."""
-    weights, count, again = given["self"], given["num_samples"], given.get("replacement", False)
-    if again and count > 1:
-        return NotImplemented
-    _check_weights(weights, count)
-    times = _like(weights)
-    fills.exponential(times, 1, drawing)
-    race: Tensor = weights / times
-    return race.argmax(dim=-1, keepdim=True) if count == 1 else race.topk(count).indices
-
-
-def _check_weights(weights: Tensor, count: int) -> None:
-    """Raise PyTorch's errors: its operator checks the weights before it draws."""
-    usable = weights.numel() and weights.is_floating_point() and weights.dim() in (1, 2)
-    fits = usable and 0 < count <= weights.size(-1)
-    if not fits or not bool(((weights >= 0) & (weights < math.inf)).all() & (weights.sum(-1) > 0).all()):
-        _aten.multinomial.default(weights, count, generator=torch._C.Generator())
-
-
 def _randperm(given: Given, drawing: Drawing) -> Tensor:
     out = given.get("out")
     dtype = given.get("dtype") or (torch.int64 if out is None else out.dtype)
@@ -171,6 +149,5 @@ DISTRIBUTIONS: dict[str, Distribution] = {
     "randint": _randint,
     "randint_like": _randint,
     "randperm": _randperm,
-    "multinomial": _multinomial,
     "native_dropout": _dropout,
 }

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from dpdemo.virtual.cuda_random import curand
-from dpdemo.virtual.cuda_random.curand import in_parts
 from dpdemo.virtual.cuda_random.launch import Drawing, as_dtype, computed_in, empty, fill, rounded
 
 _aten = torch.ops.aten
@@ -54,19 +53,6 @@ def normal(target: Tensor, mean: float, std: float, drawing: Drawing) -> None:
     middle, scale = _wide(mean, target.dtype), _wide(std, target.dtype)
     source = curand.LONG_NORMAL if target.dtype is torch.float64 else curand.NORMAL
     fill(target, source, lambda numbers: _scaled(numbers, scale, middle), drawing)
-
-
-def exponential(target: Tensor, rate: float, drawing: Drawing) -> None:
-    """Fill `target` with exponentially distributed numbers, none of which is 0."""
-    _check(_aten.exponential_.default, target.dtype, rate)
-    tiny = torch.finfo(computed_in(target.dtype)).eps / 2
-    factor = _wide(-1 / _wide(rate, target.dtype), target.dtype)
-
-    def finish(numbers: Tensor) -> Tensor:
-        ends = numbers >= 1 - tiny
-        return in_parts(Tensor.log_, numbers).masked_fill_(ends, -tiny).mul_(factor)
-
-    fill(target, _uniform_source(target.dtype), finish, drawing)
 
 
 def bernoulli(target: Tensor, p: float, drawing: Drawing) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BLOCK = 256
 CHUNK = 2**15  # threads at a time: what is computed on stays in the processor's cache
 _FEW = 16  # up to so many threads Python's own integers are faster than tensors
+_ASIDE = 2**32 - 1  # a sequence that no thread draws from
 CPU = torch.device("cpu")
 _aten = torch.ops.aten
 # Taken before they are replaced; what is made here is on the CPU, whatever the default device is.
@@ -64,6 +65,11 @@ class Place(NamedTuple):
             return _tensor(each, device=CPU).unbind(1)  # type: ignore[no-any-return]
         threads = _aten.arange.start(first, last, dtype=torch.int64, device=CPU)
         return words(self.counter + call, threads, self.seed)
+
+    def cpu_generator(self) -> torch.Generator:
+        """Make a generator of the CPU, seeded with words that no thread of a kernel draws."""
+        low, high, *_ = words(self.counter, _ASIDE, self.seed)
+        return torch._C.Generator().manual_seed(high << 32 | low)
 
 
 class Drawing(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,7 +17,6 @@ from dpdemo.virtual.cuda_random import curand, fills
 from dpdemo.virtual.cuda_random.launch import (
     CPU,
     Drawing,
-    Place,
     as_dtype,
     by_stride,
     chunks,
@@ -26,15 +25,11 @@ from dpdemo.virtual.cuda_random.launch import (
     fill,
     rounded,
 )
-from dpdemo.virtual.cuda_random.philox import words
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dpdemo.virtual.cuda_random.philox import Word
-
 _aten = torch.ops.aten
-_tensor: Any = torch.tensor  # taken before it is replaced
 _VECTOR_BYTES = 16
 _SHORT, _LONG = 32, 64
 
@@ -104,23 +99,16 @@ def _first_word_of(chance: float) -> int:
 def randperm(n: int, dtype: torch.dtype, drawing: Drawing) -> Tensor:
     """Return the numbers from 0 to `n` - 1 in the order of random keys (ATen/native/cuda/Randperm.cu).
 
-    The keys have so few bits that a tenth of all permutations have two alike; those islands are shuffled on
-    their own, each by the thread of its first place.
+    The keys have so few bits that a tenth of all permutations have two alike. The CPU's generator draws the
+    order of numbers with equal keys; a card's threads draw other ones.
     """
     _aten.randperm.default(min(n, 0), device=CPU)  # refuses a negative number
-    numbers: Tensor = _aten.arange.default(n, dtype=dtype, device=CPU)
-    if n == 0:
-        return numbers
     size = float(n)  # all keys differ with a probability of nine tenths
     bits = min(_LONG, math.ceil(math.log2(size - (6 * size * size + 1) / (12 * math.log(0.9)))))
     keys = _keys(n, bits, drawing)
-    keys, order = keys.sort(stable=True)
-    place = drawing.stream.take(n)
-    for first, size in _islands(keys):
-        island = order.narrow(0, first, size)
-        shuffled = _shuffled(island.tolist(), place, first)
-        _aten.copy_.default(island, _tensor(shuffled, device=CPU))
-    return numbers[order]
+    generator = drawing.stream.take(n).cpu_generator()
+    shuffled: Tensor = _aten.randperm.generator(n, generator=generator, device=CPU)
+    return as_dtype(shuffled[keys[shuffled].argsort(stable=True)], dtype)
 
 
 def _keys(n: int, bits: int, drawing: Drawing) -> Tensor:
@@ -130,22 +118,3 @@ def _keys(n: int, bits: int, drawing: Drawing) -> Tensor:
     keys = empty([n], dtype)
     fills.random(keys, limits.min, limits.max, drawing)
     return keys if bits in (_SHORT, _LONG) else keys.long() & 2**bits - 1
-
-
-def _islands(keys: Tensor) -> list[tuple[int, int]]:
-    """Return the start and the size of each run of equal keys."""
-    _, sizes = torch.unique_consecutive(keys, return_counts=True)
-    starts = sizes.cumsum(0) - sizes
-    several = sizes > 1
-    return list(zip(starts[several].tolist(), sizes[several].tolist(), strict=True))
-
-
-def _shuffled(island: list[int], place: Place, thread: int) -> list[int]:
-    """Shuffle from the end, with one word of the thread's sequence for each step."""
-    drawn: list[Word] = []
-    for step, at in enumerate(range(len(island) - 1, 0, -1)):
-        if not step % 4:
-            drawn += words(place.counter + step // 4, thread, place.seed)
-        other = int(drawn[step] % (at + 1))
-        island[at], island[other] = island[other], island[at]
-    return island

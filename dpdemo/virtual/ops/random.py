@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from dpdemo.virtual.cuda_random.distributions import ALIKE, DISTRIBUTIONS
-from dpdemo.virtual.cuda_random.launch import Drawing, Stream
-from dpdemo.virtual.cuda_random.philox import words
+from dpdemo.virtual.cuda_random.launch import Drawing
+from dpdemo.virtual.ops import listening
 from dpdemo.virtual.patches.generators import kind_of_device, stream_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 _swapping = threading.Lock()
-_ASIDE = 2**32 - 1  # a sequence that no thread of a kernel draws from
 _USUAL_INCREMENT = 4
 
 
@@ -60,6 +59,16 @@ def _operator(func: Any) -> _Operator:
 def run_random(
     session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
 ) -> Any:
+    """Draw the numbers of `func`, and show them to listeners."""
+    result = _run(session, func, args, kwargs, index)
+    for listen in listening.draws:
+        listen(func, result)
+    return result
+
+
+def _run(
+    session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
+) -> Any:
     """Run `func` with the numbers of GPU `index`, or with the CPU's if that is None.
 
     Raises:
@@ -80,7 +89,8 @@ def run_random(
     stream = stream_of(generator)
     drawn = NotImplemented if operator.draw is None else operator.draw(given, Drawing(stream, session.card))
     if drawn is NotImplemented:
-        return _run_with(_generator_alike(stream, operator), operator, func, args, kwargs)
+        generator = stream.take(ALIKE.get(operator.name, _USUAL_INCREMENT)).cpu_generator()
+        return _run_with(generator, operator, func, args, kwargs)
     return _stored(drawn, given)
 
 
@@ -97,13 +107,6 @@ def _stored(result: Any, given: Given) -> Any:
         return result
     torch.ops.aten.resize_.default(out, result.shape)
     return torch.ops.aten.copy_.default(out, result)
-
-
-def _generator_alike(stream: Stream, operator: _Operator) -> torch.Generator:
-    """Make a generator of the CPU that begins where `stream` stands, and let that go on."""
-    place = stream.take(ALIKE.get(operator.name, _USUAL_INCREMENT))
-    low, high, *_ = words(place.counter, _ASIDE, place.seed)
-    return torch._C.Generator().manual_seed(high << 32 | low)
 
 
 def _run_with(

@@ -12,7 +12,7 @@ import torch
 
 from dpdemo.virtual.errors import two_devices
 from dpdemo.virtual.labels import gpu_of, stamp, stamp_all
-from dpdemo.virtual.ops import meta
+from dpdemo.virtual.ops import listening, meta
 from dpdemo.virtual.ops.known import META, numbers_of
 from dpdemo.virtual.ops.mismatch import device_clash
 from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps, note_users
@@ -133,7 +133,10 @@ def _item(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     source = gpu_of(args[0])
     if source is not None:
         session.ledger.transfer(source, None, args[0].element_size())
-    return call(session, func, args, kwargs)
+    result = call(session, func, args, kwargs)
+    for listen in listening.reads:
+        listen(args[0], result)
+    return result
 
 
 @rule(

@@ -15,8 +15,6 @@ def main(  # noqa: PLR0917
     data_size: Text = None,
     drop_last: Text = None,
     model: Text = None,
-    weights: Text = None,
-    chunks: Text = None,
     strategy: Text = None,
     config: Text = None,
     fail_on: Text = None,

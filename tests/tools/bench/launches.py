@@ -1,4 +1,4 @@
-"""What Python needs for a module or tensor of a replica, and for an operator: see dpdemo/timing/costs.py."""
+"""What Python needs for a module or tensor of a replica, and for an operator: see dpdemo/timing/steps.py."""
 
 import sys
 

@@ -81,8 +81,6 @@ FITTING = {
     "--inputs": ("own:inputs", "own:fails", "38MB"),
     "--batch-size": ("8", "7", "1", "1-64:x2", "16-32:8"),
     "--data-size": ("8", "20", "21"),
-    "--weights": ("1,2", "1,2,2", "0,1", "1x3", "nan,1", "1e308,1e308"),
-    "--chunks": ("3,5", "5,3", "8,0"),
     "--strategy": ("dp", "ddp"),
     "--set": (
         "input_size=8",
@@ -101,9 +99,6 @@ FITTING = {
     "--image-size": ("32", "1"),
     "--link": ("pcie4", "nvlink3", "no-p2p"),
     "--bandwidth": ("20GB/s", "1MB/s", "1000TB/s"),
-    "--one-gpu-step": ("49ms", "49ms@8", "30ms@4", "1us", "1e9s"),
-    "--parameters": ("124M", "1.5B", "0"),
-    "--outputs": ("98MB", "0B"),
     "--of": ("balance", "weight", "idle"),
     "--near": ("24", "1"),
     "--loss": ("mean", "cross-entropy", "mse", "own:fails"),
@@ -169,10 +164,8 @@ def command_line(draw, options):
     known = dict(options[name])
     if "--virtual" in known and draw.random() < 0.7:
         before.append("--virtual")
-    if "--gpus" in known and name != "sweep" and draw.random() < 0.6:
+    if "--gpus" in known and draw.random() < 0.6:
         before += ["--gpus", draw.choice(["2", "3", "0,1"])]
-    if name == "speedup" and draw.random() < 0.7:
-        before += ["--link", "pcie4"]
     if name in {"check", "doctor", "memory"} and draw.random() < 0.7:
         before += ["--input", "8x5"]
     line = [*before, *words] if name == "exec" or draw.random() < 0.5 else [*words, *before]

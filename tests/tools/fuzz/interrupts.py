@@ -33,7 +33,6 @@ COMMANDS = (
     "doctor --gpus 2 --input 8x5 --save r.json own.py:Net",
     "exec --gpus 2 --check --report r.json script.py",
     "simulate --gpus 8 --save r.json",
-    "sweep --gpus 1-64 --save r.json",
     "page --save r.html",
 )
 WHAT = "interrupts"

@@ -1,0 +1,1 @@
+"""Ranks of torch.distributed: launched, observed, and compared."""

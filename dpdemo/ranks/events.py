@@ -1,0 +1,680 @@
+"""The protocol between a rank and its watcher: a dataclass for each kind of event, written as a line of JSON.
+
+Observers (`observe/`) write them into the rank's file, `log.py` reads them; `deadlocks.py`, `mistakes/` and
+`report.py` compare them. A new kind of event is a new class here: its fields are its form on disk.
+`at` is always a line of the program, `file:line`; `model` is a name that all ranks give the same model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass, field
+from typing import Any, ClassVar, Self
+
+VERSION = 1
+"""Written first into each file; a file of another version is not read."""
+POINT_TO_POINT = {"send", "recv_", "recv_any_source_"}
+NEW_GROUP = "groups of"
+"""Beginning of the name of a sequence of `new_group` calls; each is noted like a collective."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that one rank did, as it noted it."""
+
+    KINDS: ClassVar[dict[str, type[Event]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Event.KINDS[cls.__name__] = cls
+
+    def to_line(self) -> bytes:
+        """Return the event as a line of JSON."""
+        return json.dumps({"e": type(self).__name__, **vars(self)}, default=astuple).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes | str) -> Self:
+        """Return the event of a line.
+
+        Raises:
+            ValueError, TypeError, KeyError: the line is cut off, or of another version.
+
+        """
+        values = json.loads(line)
+        made: Any = Event.KINDS[values.pop("e")](**{name: _frozen(value) for name, value in values.items()})
+        return made  # type: ignore[no-any-return]
+
+
+def _frozen(value: Any) -> Any:
+    """Return JSON's lists as tuples."""
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return {name: _frozen(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True)
+class Began(Event):
+    """The process opened its file (`observe/notes.py`)."""
+
+    version: int = VERSION
+
+
+@dataclass(frozen=True)
+class Joining(Event):
+    """The rank is about to join a process group (`observe/waits.py`)."""
+
+    rank: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Joined(Event):
+    """The rank has joined a process group; ranks of one world have the same `id` (`observe/waits.py`)."""
+
+    rank: int
+    size: int
+    id: str
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class Group(Event):
+    """The ranks of a group, before its first collective (`observe/collectives.py`)."""
+
+    group: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Collective(Event):
+    """A collective, a send or a recv is about to begin (`observe/collectives.py`)."""
+
+    group: str
+    n: int
+    """Its number in the group, from 1."""
+    op: str
+    """The operator of `c10d`, such as `allreduce_`; for a new group the function."""
+    at: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dtype: str = ""
+    bytes: int = 0
+    backward: int = 0
+    """The backward passes that the rank has averaged before."""
+    same: tuple[tuple[int, ...], ...] | None = None
+    """Shapes that must be equal on all ranks."""
+    splits: tuple[tuple[int, ...], ...] | None = None
+    """Number of elements that the rank gets from each rank, and sends to each."""
+    root: int | None = None
+    reduce: str | None = None
+    peer: int | None = None
+    """Of a send or recv the other rank; -1 is any."""
+    tag: int | None = None
+    ranks: tuple[Any, ...] | None = None
+    """The ranks that a new group is made of."""
+    members: tuple[int, ...] = ()
+    """The ranks that have to make a new group."""
+    groups: int | None = None
+    """Groups that the rank was in before it made one under local synchronization."""
+
+
+@dataclass(frozen=True)
+class Wait(Event):
+    """The rank has been blocked in torch.distributed for a second (`observe/waits.py`)."""
+
+    what: str
+    at: str
+    is_setup: bool = False
+    backward: int = 0
+    unused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure(Event):
+    """An exception that nobody caught (`observe/errors.py`)."""
+
+    text: str
+    at: str
+    is_lost: bool = False
+    """Whether it only tells that the connection to another rank broke."""
+    hints: tuple[str, ...] = ()
+    t: float = 0.0
+    traceback: str | None = None
+    """The traceback, if the launcher prints it."""
+
+
+@dataclass(frozen=True)
+class ModelMade(Event):
+    """A module was wrapped, or is known as the outermost of those under FSDP (`observe/training.py`)."""
+
+    model: str
+    name: str
+    """The user's class."""
+    wrapper: str
+    ranks: tuple[int, ...]
+    at: str
+
+
+@dataclass(frozen=True)
+class Rows(Event):
+    """A wrapped module was called in training (`observe/training.py`)."""
+
+    model: str
+    sum: int
+    """Checksum of the inputs."""
+    number: int
+    """Elements of the first input."""
+    at: str
+    drawn: tuple[int, ...] = ()
+    """Elements of each tensor in the batch that was drawn last."""
+
+
+@dataclass(frozen=True)
+class Statistics(Event):
+    """Running statistics of each BatchNorm that is not synced (`observe/training.py`)."""
+
+    model: str
+    step: int
+    stats: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Parameters(Event):
+    """A checksum of the parameters that must be equal on all ranks (`observe/training.py`)."""
+
+    model: str
+    sum: int
+    steps: int
+    """The optimizer steps made before."""
+    at: str
+    added: tuple[str, ...] = ()
+    """Parameters that were not trained when the model was wrapped."""
+
+
+@dataclass(frozen=True)
+class Unsynced(Event):
+    """The first step after a backward pass that was not averaged (`observe/training.py`)."""
+
+    model: str
+    at: str
+    bypass: str = ""
+    """The line that took `.module` of the wrapper, if one did."""
+    unused: tuple[str, ...] = ()
+    step: int = 1
+    backward_at: str = ""
+    """The line of the last backward pass before it."""
+    no_sync: str = ""
+    """The line that told the wrapper not to average."""
+    was_averaged: bool = False
+    """Whether another backward pass since the step before was averaged."""
+
+
+@dataclass(frozen=True)
+class Unstepped(Event):
+    """A model had backward passes, and no step of an optimizer changed it (`observe/training.py`)."""
+
+    model: str
+    wrapper: str
+
+
+@dataclass(frozen=True)
+class ByHand(Event):
+    """Sums over the steps of an optimizer whose parameters are under no wrapper (`observe/training.py`)."""
+
+    model: str
+    ranks: tuple[int, ...]
+    at: str = ""
+    """The line of the first step."""
+    is_idle: bool = False
+    """Whether no parameter ever had a gradient."""
+    is_local: bool = False
+    """Whether parameters were reduced themselves."""
+    is_alone: bool = False
+    """Whether the ranks exchanged far less than the parameters between the steps."""
+    all: int = 0
+    """Steps whose gradients were all reduced; then those of which some, and none were."""
+    some: int = 0
+    none: int = 0
+    is_beside: bool = False
+    """Whether the optimizer also has parameters of a wrapped model."""
+    was_whole: bool = False
+    """Whether they are the unsharded parameters that fully_shard has during a forward."""
+    shapes: tuple[str, ...] = ()
+    """Of the parameters."""
+    sends_rows: bool = False
+    """Whether the rank sent rows by all_to_all, as to experts, which may be each rank's own."""
+
+
+@dataclass(frozen=True)
+class Trained(Event):
+    """Sums over the calls of a wrapped module, at the end (`observe/training.py`)."""
+
+    model: str
+    forwards: int
+    backwards: int
+    steps: int
+    shapes: dict[str, int]
+    """Forward calls by their shapes, `[4, 8] → [4, 1]`."""
+
+
+@dataclass(frozen=True)
+class Epoch(Event):
+    """A pass over a DataLoader is over, or was left (`observe/loaders.py`)."""
+
+    at: str
+    """The line that made the loader."""
+    number: int
+    count: int
+    """Samples drawn."""
+    sum: int
+    """Checksum of their indices, in order."""
+    dataset: int = 0
+    """Checksum that tells shards of a data set apart."""
+    length: int | None = None
+    """Samples of the data set."""
+    drawn: tuple[int | str, ...] | None = None
+    """The indices, if they are few enough."""
+    sampler: str = ""
+    set_epoch: int | None = None
+    is_distributed: bool = False
+    is_shuffled: bool = False
+    is_indexed: bool = True
+    is_complete: bool = True
+    was_trained: bool = True
+    rows: tuple[int, ...] | None = None
+    """Fingerprints of the samples' content (`observe/rows.py`), if they are few enough."""
+    sizes: tuple[int, ...] = ()
+    """The samples of each batch."""
+    trained: int = 0
+    """Samples that went into a training step."""
+    used: tuple[int, ...] | None = None
+    """Their places among those that were drawn, if they are known."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """By fingerprint, what short rows hold, such as `5`."""
+    contents: int = 0
+    """Checksum of the data set without its numbers and words, which may be a rank's own."""
+    samplers: tuple[str, ...] = ()
+    """Classes from the one that makes batches to the one that makes the order."""
+    splitter: str = ""
+    """The class of the sampler that takes this rank's part of the order."""
+    seed: int | None = None
+    repeats: str = ""
+    """The class of a sampler that draws samples several times on purpose."""
+    split: str = ""
+    """The function that gave this rank a part of a stream."""
+    num_workers: int = 0
+    is_persistent: bool = False
+    is_joined: bool = False
+    """Whether the program expects unequal numbers of batches: `Join`."""
+    is_inner: bool = False
+    """Whether another loader reads this one, and gives the loop other batches."""
+
+
+@dataclass(frozen=True)
+class Fed(Event):
+    """Rows that entered a wrapped module in training, and came from no loader (`observe/loaders.py`)."""
+
+    model: str
+    at: str
+    count: int
+    sum: int
+    """Checksum of the fingerprints, in order."""
+    rows: tuple[int, ...] | None = None
+    """The fingerprints, if they are few enough."""
+    sizes: tuple[int, ...] = ()
+    """The rows of each call."""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Loss(Event):
+    """A reduction of a loss got its gradient (`observe/losses.py`)."""
+
+    at: str
+    number: int
+    """The backward passes of that line, from 1."""
+    place: int
+    """The reduction's place in the graph."""
+    name: str
+    count: float
+    """Elements that it averages over."""
+    weight: float
+    """Weight of each element in the loss that is averaged over ranks."""
+    drawn: tuple[int, ...] = ()
+    """Elements of each tensor in the batch that was drawn last."""
+
+
+@dataclass(frozen=True)
+class FileWritten(Event):
+    """A file was opened for writing from its beginning (`observe/files.py`)."""
+
+    path: str
+    collectives: int
+    """The collectives that the rank has made before."""
+    at: str
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """The rank came to its end (`observe/follow.py`)."""
+
+    peak_bytes: dict[str, int]
+    unused: tuple[str, ...] = ()
+    """Parameters without a gradient."""
+    backward: int = 0
+
+
+# A ledger of what must agree between ranks: `steps.py`, `optimizers.py` and the observers beside them.
+
+
+@dataclass(frozen=True)
+class Steps(Event):
+    """Some optimizer steps of a model, one after another (`observe/steps.py`)."""
+
+    model: str
+    first: int
+    """The number of the first of them, from 1."""
+    at: str
+    sums: tuple[int, ...]
+    """After each step, a checksum of the parameters that must be equal on all ranks."""
+    scales: tuple[float, ...] = ()
+    """The factor of the gradients between the last backward pass and each step; 0 if unknown."""
+    each: dict[str, int] | None = None
+    """A checksum for each parameter, after the last step of the run."""
+
+
+@dataclass(frozen=True)
+class Late(Event):
+    """A step trained parameters that were frozen when the model was wrapped (`observe/training.py`)."""
+
+    model: str
+    step: int
+    names: tuple[str, ...]
+    at: str
+
+
+@dataclass(frozen=True)
+class Skipped(Event):
+    """A batch got no backward pass before the next one was trained on (`observe/training.py`)."""
+
+    model: str
+    number: int
+    """The calls of the model in training before, from 1."""
+    at: str
+    had_forward: bool
+    """Whether the model was called with it."""
+
+
+@dataclass(frozen=True)
+class WrapperGone(Event):
+    """A backward pass came to the output of a wrapper that is gone (`observe/training.py`)."""
+
+    model: str
+    at: str
+
+
+@dataclass(frozen=True)
+class Hyperparameters(Event):
+    """The hyperparameters of an optimizer, whenever they changed (`observe/optimizers.py`)."""
+
+    optimizer: str
+    ranks: tuple[int, ...]
+    """The ranks that train its parameters together."""
+    at: str
+    steps: tuple[int, ...]
+    """The steps that were the first to have these values, from 1."""
+    values: tuple[dict[str, float], ...]
+    """Those that changed, such as `lr`, or `lr of group 1`."""
+
+
+@dataclass(frozen=True)
+class Scheduled(Event):
+    """Sums over the calls of a learning rate scheduler, at the end (`observe/optimizers.py`)."""
+
+    at: str
+    """The line that called it."""
+    name: str
+    optimizer: str
+    steps: int
+    """The optimizer's steps."""
+    calls: int
+    """Steps of the scheduler."""
+    period: int = 0
+    """The number of calls after which its schedule is over, if it has one."""
+    still: int = 0
+    """Optimizer steps at the end of the run with the last learning rate, if that is the lowest of all."""
+    last: float = 0.0
+
+
+@dataclass(frozen=True)
+class Metric(Event):
+    """ReduceLROnPlateau got the number by which it decides (`observe/optimizers.py`)."""
+
+    at: str
+    number: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Clipped(Event):
+    """`clip_grad_norm_` was called with shards of FullyShardedDataParallel (`observe/optimizers.py`)."""
+
+    at: str
+    number: int
+    norm: float
+
+
+@dataclass(frozen=True)
+class NotFinite(Event):
+    """A step was made with a gradient that is not finite, the first time (`observe/training.py`)."""
+
+    what: str
+    """`loss`, or `gradient` of a finite loss."""
+    step: int
+    at: str
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Read(Event):
+    """The program read a number of a tensor (`observe/reads.py`)."""
+
+    at: str
+    number: int
+    """The reads of that line, from 1."""
+    value: float
+    collectives: int
+    """The collectives that the rank has made before."""
+    how: str
+    """The type of the number: `float`, `int` or `bool`."""
+    is_training: bool
+    """Whether gradients are recorded."""
+    is_partial: bool = False
+    """Whether it was a DTensor that is yet to be reduced: the number is that of the rank's part."""
+
+
+@dataclass(frozen=True)
+class StateLoaded(Event):
+    """`load_state_dict` took a state (`observe/loads.py`)."""
+
+    at: str
+    number: int
+    taken: int
+    """Keys of the state that the module has."""
+    given: int
+    wanted: int
+    prefix: str = ""
+    """Words in the keys that the module lacks, or the state, and without which more keys would fit."""
+    keys: tuple[str, ...] = ()
+    """Some keys that were left out, of the state and then of the module."""
+
+
+@dataclass(frozen=True)
+class OnOtherGpu(Event):
+    """A line put tensors on a GPU that is not the rank's current one (`observe/loads.py`)."""
+
+    at: str
+    gpu: int
+    bytes: int
+    what: str
+
+
+@dataclass(frozen=True)
+class HomeGpu(Event):
+    """The GPU that was current when the rank ended, or that its models are on (`observe/loads.py`)."""
+
+    gpu: int
+
+
+@dataclass(frozen=True)
+class Checkpoint(Event):
+    """A `torch.distributed.checkpoint.save` (`observe/checkpoints.py`)."""
+
+    at: str
+    number: int
+    path: str
+    sums: dict[str, int]
+    """By key, a checksum of each value that is not sharded."""
+
+
+@dataclass(frozen=True)
+class OutOfGraph(Event):
+    """A collective took a tensor inside the graph of a backward pass (`observe/graph.py`)."""
+
+    op: str
+    at: str
+    reduce: str = ""
+    backward_at: str = ""
+    is_lost: bool = False
+    """Whether no gradient came to the parameters before what the collective sent away."""
+    has_own: bool = False
+    """Whether the program put the rank's own tensor, with its history, among those that it gathered."""
+
+
+@dataclass(frozen=True)
+class Trap(Event):
+    """A call that is known to give wrong numbers on several ranks (`observe/traps.py`)."""
+
+    kind: str
+    at: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Replicated(Event):
+    """`DTensor.from_local` took a tensor as the same on all ranks (`observe/dtensors.py`)."""
+
+    at: str
+    number: int
+    ranks: tuple[int, ...]
+    sum: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PathMade(Event):
+    """The program made a folder or a file (`observe/files.py`)."""
+
+    at: str
+    number: int
+    path: str
+    is_folder: bool = False
+    is_named_by_chance: bool = False
+    """Whether its name has the time of the day, or the number of the process."""
+
+
+@dataclass(frozen=True)
+class Drawn(Event):
+    """A line of the program drew random numbers (`observe/draws.py`)."""
+
+    at: str
+    number: int
+    sum: int
+    step: int
+    """The optimizer steps made before."""
+    name: str
+    shape: tuple[int, ...]
+
+
+# --- noted by `exec --ranks --check` alone (`against/`): what one process is given, and what is compared ---
+
+
+HOOK = "a communication hook changes the gradients of DistributedDataParallel"
+"""The text of a remark."""
+
+
+@dataclass(frozen=True)
+class NotedBatch(Event):
+    """The k-th batch of a pass over a DataLoader; its samples are in the rank's store (`against/rows.py`)."""
+
+    at: str
+    number: int
+    """The passes begun at that line, from 1."""
+    k: int
+    is_collated: bool
+    """Whether `collate_fn` can make it again of the samples; if not, the batch itself is stored."""
+    sum: int
+    """Checksum of the batch."""
+    stored: int
+
+
+@dataclass(frozen=True)
+class NotedPass(Event):
+    """A pass over a DataLoader gave rows to a backward pass, the first time (`against/passes.py`)."""
+
+    at: str
+    number: int
+    made: str
+    """The line that made the loader, and its number there."""
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class NotedDraw(Event):
+    """Numbers that were drawn, or copied to a GPU, outside a DataLoader (`against/draws.py`)."""
+
+    name: str
+    at: str
+    k: int
+    stored: int
+    passes: int = 0
+    """The backward passes before it."""
+
+
+@dataclass(frozen=True)
+class NotedStep(Event):
+    """An optimizer is about to make a step; its gradients are in the rank's store (`against/steps.py`)."""
+
+    optimizer: int
+    """By the order in which optimizers were made."""
+    step: int
+    at: str
+    stored: int
+    names: tuple[str, ...] = ()
+    pieces: tuple[int, ...] = ()
+    """Of each parameter, which shard the rank has; -1 is the whole."""
+    sums: tuple[int, ...] = ()
+    """Checksums of the parameters before the step."""
+    norms: tuple[int, ...] = ()
+    """Rows of each call of a BatchNorm that is not synced."""
+    rows: tuple[int, ...] = ()
+    """Rows of each training call of an outermost module."""
+    is_skipped: bool = False
+    """Whether a gradient scaler left the step out."""
+    dtype: str = "float32"
+    """The lowest precision that was met."""
+
+
+@dataclass(frozen=True)
+class Touched(Event):
+    """A file or folder was opened for writing or made, the first time (`against/files.py`)."""
+
+    path: str
+    existed: bool
+
+
+@dataclass(frozen=True)
+class Remark(Event):
+    """Something that the reader of a comparison must know (`against/`)."""
+
+    text: str
+    is_fatal: bool = False
+    """Whether nothing can be compared."""

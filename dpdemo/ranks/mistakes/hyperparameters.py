@@ -1,0 +1,69 @@
+"""The hyperparameters of an optimizer differ between ranks.
+
+Ranks that step with the same gradient and another learning rate no longer have the same model.
+
+Seen in: the numbers of each optimizer's groups at each step, where ranks train its parameters together
+
+Instead: decide by a number that is reduced over the ranks, or on rank 0, and broadcast the decision
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpdemo.ranks.events import Hyperparameters, Metric, Read
+from dpdemo.ranks.mistakes.evidence import differing_hyperparameters, differing_reads
+from dpdemo.ranks.mistakes.registry import mistake
+from dpdemo.results.ranks import Mistake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpdemo.ranks.mistakes.evidence import Evidence, Noted
+
+_WORDS = {"lr": "learning rate", "weight_decay": "weight decay"}
+
+
+@mistake("hyperparameters")
+def find(evidence: Evidence) -> Iterator[Mistake]:
+    """Name the first step with other values, and the number by which the ranks decided."""
+    together = {event.ranks for noted in evidence.ranks.values() for event in noted[Hyperparameters]}
+    for ranks in sorted(together):
+        if len(ranks) < 2 or not set(ranks) <= set(evidence.ranks):
+            continue
+        noted = [evidence.ranks[rank] for rank in ranks]
+        found = differing_hyperparameters(
+            [[event for event in mine[Hyperparameters] if event.ranks == ranks] for mine in noted]
+        )
+        if found is None:
+            continue
+        word, _, group = found.name.partition(" of ")
+        name = f"{_WORDS.get(word, word)}{f' of {group}' if group else ''}"
+        differ = (
+            f"The {name} differs between ranks from step {found.step} on: {_by_rank(ranks, found.values)}"
+        )
+        yield _explained(differ, found.at, ranks, noted)
+
+
+def _by_rank(ranks: tuple[int, ...], values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:.4g} on rank {rank}" for rank, value in zip(ranks, values, strict=True))
+
+
+def _explained(differ: str, at: str, ranks: tuple[int, ...], noted: list[Noted]) -> Mistake:
+    metrics = [{(event.at, event.number): event for event in mine[Metric]} for mine in noted]
+    for key in metrics[0]:
+        row = [mine[key] for mine in metrics if key in mine]
+        if len(row) == len(ranks) and len({event.value for event in row}) > 1:
+            values = _by_rank(ranks, tuple(event.value for event in row))
+            sources = differing_reads([mine[Read] for mine in noted], is_training=False)
+            source = f" (read at {sources[0].at})" if sources else ""
+            return Mistake(
+                f"{differ}. ReduceLROnPlateau got another number on each rank: {values}",
+                row[0].at,
+                f"reduce the metric over the ranks first{source}: dist.all_reduce its sum and its count",
+            )
+    return Mistake(
+        differ,
+        at,
+        "give all ranks the same values; reduce a metric that decides over the ranks first (dist.all_reduce)",
+    )

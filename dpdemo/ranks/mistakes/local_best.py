@@ -1,0 +1,65 @@
+"""A file is kept by a number of the rank's own.
+
+Each rank evaluates its share of the rows: the "best" model is then the best for one share.
+
+Seen in: numbers of an evaluation that differ between ranks, read just before a file is written
+
+Instead: reduce the metric over the ranks before it decides
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from dpdemo.ranks.events import FileWritten, Read
+from dpdemo.ranks.mistakes.evidence import differing_reads
+from dpdemo.ranks.mistakes.registry import mistake
+from dpdemo.results.ranks import Mistake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dpdemo.ranks.mistakes.evidence import Evidence
+
+
+@mistake("local-best")
+def find(evidence: Evidence) -> Iterator[Mistake]:
+    """Look for files that were written after some evaluations and not after others."""
+    ranks = list(evidence.ranks)
+    reads = [evidence.ranks[rank][Read] for rank in ranks]
+    own = differing_reads(reads, is_training=False)
+    lines = {read.at for read in own}
+    for rank, mine in zip(ranks, reads, strict=True):
+        rounds = sorted({read.collectives for read in mine if read.at in lines})
+        by_line: dict[str, list[FileWritten]] = {}
+        for event in evidence.ranks[rank][FileWritten]:
+            by_line.setdefault(event.at, []).append(event)
+        for files in by_line.values():
+            saved = [rounds.index(event.collectives) + 1 for event in files if event.collectives in rounds]
+            name = os.path.basename(files[-1].path)  # noqa: PTH119 - text
+            if not saved or not _is_choice(saved, len(rounds), name):
+                continue
+            read = next((each for each in own if each.collectives == files[-1].collectives), None)
+            if read is not None:
+                yield _mistake(read, reads, ranks, f"{name} was written after {len(saved)} of {len(rounds)}")
+                return
+
+
+def _is_choice(saved: Sequence[int], count: int, name: str) -> bool:
+    """Return whether a file was written after some rounds, and not after each, each second or the last."""
+    steps = {after - before for before, after in zip([0, *saved], saved, strict=False)}
+    is_regular = len(steps) == 1 or saved == [count]
+    return len(saved) < count and ("best" in name.lower() or not is_regular)
+
+
+def _mistake(read: Read, reads: Sequence[Sequence[Read]], ranks: Sequence[int], written: str) -> Mistake:
+    values = [
+        next(each for each in mine if (each.at, each.number) == (read.at, read.number)) for mine in reads
+    ]
+    numbers = ", ".join(f"{each.value:.4g} on rank {rank}" for each, rank in zip(values, ranks, strict=True))
+    return Mistake(
+        f"{written} evaluations, by a number of the rank's own: {numbers}",
+        read.at,
+        "reduce it over the ranks before it decides: dist.all_reduce the sums and the counts, then divide",
+    )

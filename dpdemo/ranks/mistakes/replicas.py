@@ -1,0 +1,151 @@
+"""No gradient was averaged, or replicas differ.
+
+The copies of a model under DistributedDataParallel are equal as long as each step uses averaged gradients.
+
+Seen in: gradient collectives, and a checksum of the parameters after each step
+
+Instead: the last backward pass before a step goes through the wrapped module, outside of `no_sync()`
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpdemo.ranks.events import Clipped, Hyperparameters, Late, Read, Rows, Steps, Unsynced, WrapperGone
+from dpdemo.ranks.mistakes.evidence import differing_hyperparameters
+from dpdemo.ranks.mistakes.registry import mistake
+from dpdemo.ranks.observe import ADDED
+from dpdemo.results.ranks import Mistake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dpdemo.ranks.events import Parameters
+    from dpdemo.ranks.mistakes.evidence import Evidence, Team
+
+_MAX_NAMES, _ALIKE = 4, 1.01
+_AFTER = "the last backward pass before a step has to go through the module, outside of no_sync()"
+
+
+@mistake("replicas")
+def find(evidence: Evidence) -> Iterator[Mistake]:
+    """Name replicas whose parameters differ from some step on, to the end."""
+    for team in evidence.wrapped:
+        first = team.first_difference()
+        if first is None:
+            yield from _sharded(team)
+        elif not _is_explained(evidence, team, first):
+            yield _explain(team, first)
+
+
+def _is_explained(evidence: Evidence, team: Team, first: Parameters) -> bool:
+    """Return whether another mistake names the cause: other hyperparameters, or a wrapper that is gone."""
+    if any(noted[WrapperGone] for noted in evidence.ranks.values()):
+        return True
+    found = differing_hyperparameters([noted[Hyperparameters] for noted in team.noted])
+    return bool(first.steps) and found is not None and found.step <= first.steps
+
+
+def _explain(team: Team, first: Parameters) -> Mistake:
+    steps = first.steps
+    when = f"after step {steps}" if steps else "before step 1"
+    differ = f"{_names(team)} between ranks {when}"
+    unsynced = [event for noted in team.noted for event in noted[Unsynced] if event.step <= max(steps, 1)]
+    late = [event for noted in team.noted for event in noted[Late]]
+    if steps and unsynced:
+        return _unsynced(differ, unsynced)
+    if late:
+        names = ", ".join(late[0].names)
+        return Mistake(
+            f"{_capital(differ)}: {names} needed no gradient when the model was wrapped, and is not averaged",
+            late[0].at,
+            f"wrap the model again after requires_grad_(True): {names} {ADDED}",
+        )
+    factors = _factors(team, steps)
+    if factors:
+        return Mistake(
+            f"{_capital(differ)}: each multiplied its gradients by a number of its own, {factors}",
+            first.at,
+            "reduce the number over the ranks before it scales gradients",
+        )
+    return _differ(differ, first)
+
+
+def _names(team: Team) -> str:
+    """Name the parameters that differ, if others are equal."""
+    found = team.differing()
+    known = next((event.each for noted in team.noted for event in noted.last_steps()), None)
+    if not found or known is None or len(found) == len(known):
+        return "the parameters differ"
+    more = f" and {len(found) - _MAX_NAMES} others" if len(found) > _MAX_NAMES else ""
+    names = ", ".join(found[:_MAX_NAMES])
+    return f"{names}{more} {'differs' if len(found) == 1 else 'differ'}"
+
+
+def _capital(text: str) -> str:
+    """Begin a sentence, unless it begins with the name of a parameter."""
+    return text[0].upper() + text[1:] if text.startswith("the ") else text
+
+
+def _differ(differ: str, first: Parameters) -> Mistake:
+    advice = "every rank has to make the same optimizer step from the same gradients"
+    if not first.steps:
+        advice = "load a checkpoint on every rank, or before the model is wrapped"
+    if first.added:
+        advice = f"{', '.join(first.added)} {ADDED}"
+    return Mistake(_capital(differ), first.at, advice)
+
+
+def _unsynced(differ: str, unsynced: Sequence[Unsynced]) -> Mistake:
+    event = unsynced[0]
+    unused = next((event.unused for event in unsynced if event.unused), ())
+    bypass = next((event.bypass for event in unsynced if ":" in event.bypass), None)
+    if event.was_averaged or (event.no_sync and not unused and not bypass):
+        return _last_pass(event, f"; {differ}")
+    at, advice = event.at, _AFTER
+    if unused:
+        advice = f"no gradient reached {', '.join(unused)}: find_unused_parameters=True"
+    elif bypass:
+        at, advice = bypass, "call the DistributedDataParallel module itself, not its `.module`"
+    return Mistake(f"No gradient was averaged; {differ}", at, advice)
+
+
+def _last_pass(event: Unsynced, differ: str) -> Mistake:
+    """Name the pass before a step that is left out of the average."""
+    where = f" (no_sync at {event.no_sync})" if event.no_sync and event.no_sync != event.backward_at else ""
+    return Mistake(
+        f"The last backward pass before step {event.step} was not averaged{where}{differ}",
+        event.backward_at or event.at,
+        "average the last pass of each window: leave no_sync, forward and backward, when "
+        "(i + 1) % steps == 0, and for the last batch of an epoch",
+    )
+
+
+def _sharded(team: Team) -> Iterator[Mistake]:
+    """Name steps of a sharded model, whose parameters cannot be compared."""
+    if not any(noted[Rows] for noted in team.noted) or "DistributedDataParallel on" in team.model:
+        return
+    unsynced = [event for noted in team.noted for event in noted[Unsynced] if event.no_sync]
+    if unsynced:
+        yield _last_pass(unsynced[0], "")
+    known = [event for noted in team.noted for event in noted[Steps]]
+    steps = sorted({step for noted in team.noted for step in noted.factors()})
+    if any(noted[Clipped] or any(read.is_partial for read in noted[Read]) for noted in team.noted):
+        return  # each of them is a mistake of its own
+    step = next((step for step in steps if _factors(team, step)), None)
+    if step is not None:
+        found = _factors(team, step)
+        yield Mistake(
+            f"Each rank multiplied its gradients by a number of its own before step {step}: {found}",
+            known[0].at,
+            "reduce the number over the ranks first, or clip by torch.nn.utils.clip_grad_norm_",
+        )
+
+
+def _factors(team: Team, step: int) -> str:
+    """Return by what each rank multiplied its gradients, if that differs."""
+    found = {rank: noted.factors().get(step, 0.0) for rank, noted in zip(team.ranks, team.noted, strict=True)}
+    sizes = [abs(factor) for factor in found.values()]
+    if not all(sizes) or max(sizes) <= _ALIKE * min(sizes):
+        return ""
+    return ", ".join(f"{factor:.4g} on rank {rank}" for rank, factor in found.items())

@@ -1,0 +1,72 @@
+"""A data set was split between the ranks twice.
+
+Each rank has a part of the set already, and a library gives it every n-th batch of that part alone.
+
+Seen in: the samples of each rank's own set that it never draws; a stream that remembers its split
+
+Instead: give the library the whole set, or leave the loader of a split set as it is
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpdemo.ranks.mistakes.evidence import trained_epochs
+from dpdemo.ranks.mistakes.registry import mistake
+from dpdemo.results.ranks import Mistake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpdemo.ranks.mistakes.evidence import Evidence
+    from dpdemo.ranks.samples import Together
+
+_REMEDY = "give it the whole set, or leave the loader of a split set out of prepare()"
+
+
+@mistake("split-twice")
+def find(evidence: Evidence) -> Iterator[Mistake]:
+    """Look at sets that are each rank's own, and at streams that were split before."""
+    for ranks in evidence.crews(shared=True).values():
+        told = set()
+        for epoch in trained_epochs(ranks):
+            first = epoch.first
+            if first.at in told or not first.splitter:
+                continue
+            if first.split:
+                told.add(first.at)
+                part = f"1 of {len(epoch.epochs)} parts of the stream"
+                only = (
+                    "the first rank's part alone is read" if "Dispatch" in first.splitter else f"only {part}"
+                )
+                yield Mistake(
+                    f"The stream was split by {first.split}, and then by {first.splitter}: {only}",
+                    first.at,
+                    _REMEDY,
+                )
+            elif epoch.are_own and _is_part(epoch):
+                told.add(first.at)
+                yield Mistake(
+                    f"Each rank has a data set of its own, and {first.splitter} gives it a part of that: "
+                    f"{_left_out(epoch)} samples were left out",
+                    first.at,
+                    _REMEDY,
+                )
+
+
+def _is_part(epoch: Together) -> bool:
+    """Return whether each rank drew about one part of its own set in a whole epoch."""
+    number = len(epoch.epochs)
+    return epoch.is_complete and all(
+        each.length is not None
+        and each.drawn is not None
+        and len(set(each.drawn)) < each.length
+        and number * (len(set(each.drawn)) - max(each.sizes, default=1)) <= each.length
+        for each in epoch.epochs
+    )
+
+
+def _left_out(epoch: Together) -> str:
+    lengths = [each.length or 0 for each in epoch.epochs]
+    drawn = [len(set(each.drawn or ())) for each in epoch.epochs]
+    return f"{sum(lengths) - sum(drawn)} of {sum(lengths)}"

@@ -1,0 +1,57 @@
+"""A call gives wrong numbers on several ranks, by its arguments.
+
+Some functions of PyTorch take arguments for which they have no rule, and raise no error.
+
+Seen in: losses, convolutions, `fill_` of sharded DTensors; reductions by MAX; uneven micro-batches
+
+Instead: the form that the report names beside each
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpdemo.ranks.events import Trap
+from dpdemo.ranks.mistakes.registry import mistake
+from dpdemo.results.ranks import Mistake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpdemo.ranks.mistakes.evidence import Evidence
+
+_WORDS = {
+    "sharded-loss": (
+        "F.{0} of sharded DTensors: the mean is right, its gradient is {1} times too large",
+        "write the mean out, as (a - b).square().mean() for mse_loss; or F.{0}(…, reduction='none').mean()",
+    ),
+    "sharded-convolution": (
+        "A convolution of a DTensor whose height or width is sharded gives each rank a part of the output",
+        "shard the batch or the channels, or redistribute the input to Replicate() first",
+    ),
+    "filled-sum": (
+        "A value is filled into a DTensor whose sum is pending: it counts once for each of {1} ranks",
+        "redistribute it to Replicate() first, or make a new tensor with torch.full_like",
+    ),
+    "reduced-by": (
+        "The gradient of a differentiable all_reduce by {0} is not that of {0}: it comes to every rank",
+        "gather with torch.distributed.nn.functional.all_gather, and reduce the stacked values with torch",
+    ),
+    "uneven-microbatches": (
+        "{0} do not come out even: later stages compute with rows that do not exist",
+        "drop or pad the last batch: its rows have to be a multiple of the micro-batches (drop_last=True)",
+    ),
+}
+
+
+@mistake("traps")
+def find(evidence: Evidence) -> Iterator[Mistake]:
+    """Name each call once."""
+    told = set()
+    for noted in evidence.ranks.values():
+        for event in noted[Trap]:
+            words = _WORDS.get(event.kind)
+            if words is not None and (event.kind, event.at) not in told:
+                told.add((event.kind, event.at))
+                text, advice = (each.format(event.detail, len(evidence.ranks)) for each in words)
+                yield Mistake(text, event.at, advice)

@@ -1,0 +1,131 @@
+"""What a data set and its samplers say of themselves, without drawing a sample."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import Subset
+
+from dpdemo.ranks.observe.numbers import checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_NESTED = 8
+
+
+def fingerprint(data: Any, depth: int = 2) -> int:
+    """Return a checksum that tells shards of a data set apart, without drawing a sample."""
+    if isinstance(data, torch.Tensor):
+        return checksum(data, zlib.crc32(repr(tuple(data.shape)).encode()), 1 << 14)
+    if isinstance(data, (str, bytes, int, float, bool, type(None))):
+        return zlib.crc32(repr(data).encode())
+    if isinstance(data, Subset):
+        return fingerprint(data.dataset, depth)  # the indices are mapped
+    if hasattr(data, "tobytes") and hasattr(data, "shape"):
+        return zlib.crc32(data[:64].tobytes() if data.shape else b"")
+    if depth < 0:
+        return zlib.crc32(type(data).__name__.encode())
+    if isinstance(data, (list, tuple)):
+        parts: list[Any] = [len(data), *data[:4], *data[-4:]]
+    elif isinstance(data, dict):
+        parts = [len(data), *list(data.items())[:64]]
+    else:
+        parts = [type(data).__name__, *sorted(getattr(data, "__dict__", {}).items())]
+    return zlib.crc32(repr([fingerprint(part, depth - 1) for part in parts]).encode())
+
+
+def contents(data: Any) -> int:
+    """Return a checksum of a data set's lists, tensors and tables alone: a rank's number is no content."""
+    while isinstance(data, Subset):
+        data = data.dataset
+    if not hasattr(data, "__dict__") or isinstance(data, (torch.Tensor, list, tuple, dict)):
+        return fingerprint(data)
+    parts = [
+        (name, fingerprint(part, 3))
+        for name, part in sorted(vars(data).items())
+        if name == "_fingerprint" or not isinstance(part, (str, bytes, int, float, bool, type(None)))
+    ]
+    return zlib.crc32(repr(parts).encode())
+
+
+def whole_length(data: Any, *, is_indexed: bool) -> int | None:
+    """Return the number of samples of the whole data set, if it is known.
+
+    The length of a stream may be one rank's or one worker's share: only libraries that say which are asked.
+    """
+    while isinstance(data, Subset):
+        data = data.dataset
+    with contextlib.suppress(Exception):
+        if is_indexed:
+            return len(data)
+        name = f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
+        if name == "streaming.StreamingDataset":
+            return int(data.num_samples)
+        if name == "accelerate.IterableDatasetShard":
+            return whole_length(data.dataset, is_indexed=False)
+        if name == "fastai.DataLoader" or hasattr(data, "fake_l"):
+            return len(data.dataset)
+    return None
+
+
+def split_of(data: Any) -> str:
+    """Name the function that has given this rank a part of a stream, if the stream remembers it."""
+    while type(data).__name__ == "IterableDatasetShard":
+        data = data.dataset
+    part = getattr(data, "_distributed", None)
+    if part is not None and getattr(part, "world_size", 1) > 1:
+        return "split_dataset_by_node"
+    return ""
+
+
+def splitter_of(loader: Any, data: Any) -> str:
+    """Name the class that gives each rank a part of a stream, if it is one of accelerate's."""
+    found = [
+        type(each).__name__ for each in (loader, data) if type(each).__module__.startswith("accelerate.")
+    ]
+    return found[0] if found else ""
+
+
+def nested(loader: Any) -> list[Any]:
+    """Return the samplers of a loader, from the one that makes batches to the one that makes the order."""
+    batches = getattr(loader, "batch_sampler", None)
+    found: list[Any] = []
+    _follow(batches if batches is not None else getattr(loader, "sampler", None), found)
+    return found
+
+
+def _follow(sampler: Any, found: list[Any]) -> None:
+    if sampler is None or len(found) >= _MOST_NESTED or any(each is sampler for each in found):
+        return
+    if not hasattr(sampler, "__iter__"):
+        return
+    found.append(sampler)
+    for inner in _inside(sampler):
+        _follow(inner, found)
+
+
+def _inside(sampler: Any) -> Iterator[Any]:
+    """Yield the samplers inside one; Lightning's DistributedSamplerWrapper has its as a data set."""
+    for name in ("batch_sampler", "sampler", "_sampler"):
+        inner = vars(sampler).get(name) if hasattr(sampler, "__dict__") else None
+        if inner is not None:
+            yield inner
+    data = getattr(sampler, "dataset", None)
+    if type(data).__name__ == "_DatasetSamplerWrapper":
+        yield getattr(data, "_sampler", None)
+
+
+def splits_by_rank(sampler: Any) -> bool:
+    """Return whether a sampler takes one rank's part of an order."""
+    return any(hasattr(sampler, name) for name in ("num_replicas", "num_processes", "world_size"))
+
+
+def repeats(sampler: Any) -> bool:
+    """Return whether a sampler draws some samples several times by its own purpose."""
+    many = getattr(sampler, "num_repeats", 1)
+    is_many = isinstance(many, (int, float)) and many > 1
+    return is_many or getattr(sampler, "replacement", False) is True

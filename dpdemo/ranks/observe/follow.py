@@ -1,0 +1,154 @@
+"""Observe this process if it is, or becomes, a rank of a program that dpdemo launched."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import multiprocessing.util
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpdemo.ranks.events import Ended
+from dpdemo.ranks.log import NOTES
+from dpdemo.ranks.processes import has_reader, is_running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dpdemo.virtual import VirtualGpus
+
+
+_NOT_DESTROYED = (
+    "[rank0]: Warning: WARNING: destroy_process_group() was not called before program exit, which can leak "
+    "resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown"
+)
+_LOOK_S, _LOOKS, _REST_S = 0.002, 3, 1.0
+
+
+def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = False) -> None:
+    """Note this process's collectives, waits and errors, if somebody reads them.
+
+    Where a launcher of ranks started this process, the launcher prints its traceback and outlives it.
+    """
+    folder = os.environ.get(NOTES)
+    if folder is None or not has_reader(folder):
+        return
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_gloo_available():
+        return
+    from dpdemo.ranks.against import taps
+    from dpdemo.ranks.observe import (
+        checkpoints,
+        collectives,
+        draws,
+        dtensors,
+        errors,
+        files,
+        graph,
+        loaders,
+        loads,
+        losses,
+        optimizers,
+        reads,
+        training,
+        traps,
+        waits,
+        wrappers,
+    )
+    from dpdemo.ranks.observe.notes import Notes
+    from dpdemo.virtual.ops.collectives import listeners
+
+    notes = Notes(Path(folder))
+    drawn = loaders.watch(notes)
+    modules = training.watch(notes, drawn)
+    wrappers.watch(modules)
+    stepped = optimizers.watch(notes, modules)
+    made = collectives.watch(notes, modules.backward_passes)
+    loaded = loads.watch(notes)
+    checkpoints.watch(notes)
+    dtensors.watch(notes)
+    draws.watch(notes, lambda: modules.steps)
+    listeners.extend([modules.collective, made, graph.watch(notes), loaded.collective])
+    traps.watch(notes)
+    losses.watch(notes, drawn.sizes)
+    files.watch(notes, lambda: made.total)
+    reads.watch(notes, lambda: made.total)
+    waits.watch(notes, modules, is_launched=is_launched)
+    errors.watch(notes, modules.hints, is_launched=is_launched)
+    if is_launched:
+        taps.watch(notes)
+    if not is_late:
+        errors.watch_processes()
+
+    @functools.cache
+    def end() -> None:
+        if os.getpid() == notes.process:
+            indices = range(len(gpus.visible)) if gpus.is_started else ()
+            peaks = {f"cuda:{index}": gpus.peak_bytes(index) for index in indices}
+            drawn.end_all()
+            modules.end()
+            stepped.end()
+            loaded.end()
+            held = {device: peak for device, peak in peaks.items() if peak}
+            notes.write(Ended(held, tuple(modules.unused()), modules.backward_passes()))
+            if not has_reader(folder):  # it was killed, and could not remove them
+                shutil.rmtree(folder, ignore_errors=True)
+            has_nccl = dist.is_initialized() and dist.get_backend() == "nccl"
+            if has_nccl and dist.get_rank() == 0 and not hasattr(sys, "last_type"):
+                print(_NOT_DESTROYED, file=sys.stderr)  # noqa: T201 - ProcessGroupNCCL's own words
+            _let_threads_rest()
+
+    atexit.register(end)
+    multiprocessing.util.Finalize(None, end, exitpriority=0)  # a forked process calls no atexit function
+
+
+def follow_program(gpus: VirtualGpus) -> Callable[[], object]:
+    """Follow this process if it is a rank, or once it, or one forked from it, joins a process group.
+
+    Returns:
+        A function that stops waiting for it.
+
+    """
+    if "RANK" in os.environ:
+        follow(gpus)
+        return lambda: None
+    import torch.distributed as dist
+
+    from dpdemo.ranks.observe import errors
+
+    if not dist.is_available():
+        return lambda: None
+    errors.watch_processes()
+    c10d: Any = dist.distributed_c10d
+    join = c10d.init_process_group
+
+    @functools.wraps(join)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        if undo():
+            follow(gpus, is_late=True)
+        return c10d.init_process_group(*args, **kwargs)
+
+    def undo() -> bool:
+        if c10d.init_process_group is not init_process_group:
+            return False
+        c10d.init_process_group = dist.init_process_group = join
+        return True
+
+    c10d.init_process_group = dist.init_process_group = init_process_group
+    return undo
+
+
+def _let_threads_rest() -> None:
+    """Wait until no thread of gloo runs: one that drops tensors while Python ends would abort the process.
+
+    It needs the interpreter's lock for that, and a thread that asks for the lock then is ended inside C++.
+    """
+    deadline, looks = time.monotonic() + _REST_S, 0
+    while looks < _LOOKS and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+        looks = 0 if is_running() else looks + 1

@@ -1,0 +1,378 @@
+"""Observe which samples a rank draws and which it trains on, at two doors: the loader's and the model's.
+
+At the loader's door a sample is known by its index, if torch's DataLoader asks its data set for one, and
+else by a fingerprint of its content. Rows that enter a wrapped module in training are looked up among those
+that the loop got last. If no loader that is followed gave them, they are noted by their fingerprints (`Fed`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import weakref
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
+from torch.utils.data import DataLoader, dataloader
+
+from dpdemo.ranks.events import Fed
+from dpdemo.ranks.observe.notes import around, never_raises, users_line, users_lines
+from dpdemo.ranks.observe.passes import MAX_ROWS, Batch, Pass, line_of, read_before
+from dpdemo.ranks.observe.rows import Fingerprints, fingerprints
+from dpdemo.startup.hook import when_imported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpdemo.ranks.observe.notes import Notes
+
+_DOORS = {
+    "accelerate.data_loader": ("DataLoaderShard", "DataLoaderDispatcher", "SkipDataLoader"),
+    "fastai.data.load": ("DataLoader",),
+}
+"""Classes whose iterators read a DataLoader of torch, and give the loop other batches, or the same later."""
+_MADE = {
+    "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
+    "fastai.data.load": "DataLoader",
+}
+"""Loaders that do not call the `__init__` of torch's DataLoader."""
+_MAX_LABELS = 4096
+
+
+class LoaderNames:
+    """Names each DataLoader by its line; a number follows where a function or a loop makes several there.
+
+    Two loaders differ if other lines led to the call, or if nothing was drawn from the first before the
+    second was made. A loader that the program builds again for each epoch keeps its name.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[tuple[str, ...], weakref.WeakKeyDictionary[Any, int]] = {}
+        self.known: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+
+    def name(self, loader: Any) -> str:
+        """Return the name of a loader that has just been made."""
+        lines = tuple(users_lines())
+        waiting = self.waiting.setdefault(lines, weakref.WeakKeyDictionary())
+        taken = set(waiting.values())
+        waiting[loader] = place = next(number for number in itertools.count() if number not in taken)
+        at = users_line()
+        known = self.known.setdefault(at, [])
+        if (lines, place) not in known:
+            known.append((lines, place))
+        number = known.index((lines, place))
+        return f"{at} (loader {number + 1})" if number else at
+
+    def drawn(self, loader: Any) -> None:
+        """Take note that a loader is drawn from."""
+        for waiting in self.waiting.values():
+            with contextlib.suppress(TypeError):  # no weak reference to it
+                waiting.pop(loader, None)
+
+
+class Unloaded:
+    """Rows that entered a model in training, and came from no loader that is followed."""
+
+    def __init__(self, model: str, at: str) -> None:
+        self.model, self.at = model, at
+        self.count = self.sum = 0
+        self.rows: list[int] = []
+        self.sizes: list[int] = []
+        self.labels: dict[str, str] = {}
+
+    def add(self, prints: Fingerprints) -> None:
+        """Add the rows of a call."""
+        self.count += len(prints.rows)
+        self.sum = zlib.crc32(repr(prints.rows).encode(), self.sum)
+        if self.count <= MAX_ROWS:
+            self.rows += prints.rows
+            self.sizes.append(len(prints.rows))
+            if len(self.labels) < _MAX_LABELS:
+                self.labels |= {str(row): label for row, label in prints.labels.items()}
+
+    def event(self) -> Fed:
+        """Return what is noted of them."""
+        rows = tuple(self.rows) if self.count <= MAX_ROWS else None
+        return Fed(self.model, self.at, self.count, self.sum, rows, tuple(self.sizes), self.labels)
+
+
+class LoaderNotes:
+    """Notes each epoch of each loader when it is over."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
+        self.running: dict[int, Pass] = {}
+        self.names = LoaderNames()
+        self.numbers: Counter[str] = Counter()
+        self.last: Pass | None = None
+        """The pass that gave the loop a batch last."""
+        self.doors: list[Pass] = []
+        """Passes over loaders that are reading others."""
+        self.unloaded: dict[str, Unloaded] = {}
+        self.is_joined = False
+
+    def begin(self, loader: Any) -> Pass:
+        """Begin an epoch."""
+        self.names.drawn(loader)
+        at = line_of(loader)
+        door = next((each for each in reversed(self.doors) if _reads(each, loader)), None)
+        for epoch in list(self.running.values()):
+            if epoch.at == at and epoch is not door:
+                self.end(epoch, is_complete=False)
+        number = door.number if door is not None and door.at == at else self._next(at)
+        found = Pass(loader, number, at)
+        if door is not None:
+            door.take_over(found)
+        self.running[id(found)] = found
+        return found
+
+    def _next(self, at: str) -> int:
+        self.numbers[at] += 1
+        return self.numbers[at]
+
+    def open(self, loader: Any) -> Pass:
+        """Begin an epoch over a loader that reads another one."""
+        inner = getattr(loader, "base_dataloader", loader)
+        at = line_of(inner)
+        for epoch in list(self.running.values()):
+            if epoch.at == at:
+                self.end(epoch, is_complete=False)
+        found = Pass(loader, self._next(at), at)
+        self.doors.append(found)
+        self.running[id(found)] = found
+        return found
+
+    @never_raises
+    def got(self, epoch: Pass, batch: Any, indices: Any = None) -> None:
+        """Note a batch that the loop, or a loader that reads this one, has got."""
+        known = epoch.known(indices) if epoch.is_map and indices is not None else None
+        prints = None
+        with contextlib.suppress(Exception):
+            prints = fingerprints(batch, None if known is None else len(known))
+        if epoch.inners:
+            known = read_before(epoch.inners[-1], prints)
+        epoch.drew(batch, prints, known)
+        if not epoch.is_inner:
+            self.last = epoch
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return the elements of each tensor in the batch that was drawn last."""
+        return () if self.last is None else self.last.tensors
+
+    @never_raises
+    def entered(self, model: str, inputs: Any) -> None:
+        """Find the rows of a training call among those that were drawn."""
+        active = [each for each in self.running.values() if each.last is not None and not each.is_inner]
+        prints = fingerprints(inputs)
+        found = False
+        for epoch in active:
+            epoch.last.is_followed = True  # type: ignore[union-attr]
+            found |= prints is not None and _linked(epoch, prints)
+        if not found and active:
+            latest = self.last if self.last in active else active[-1]
+            _assume(latest, len(prints.rows) if prints is not None else 0)
+        if not active and prints is not None:
+            self.unloaded.setdefault(model, Unloaded(model, users_line())).add(prints)
+
+    def trained(self) -> None:
+        """Remember that the rows drawn last went into a step, whatever module they went through."""
+        epoch = self.last
+        if epoch is None:
+            return
+        epoch.was_trained = True
+        if not epoch.is_attributed and id(epoch) in self.running:
+            while epoch.waiting:
+                batch = epoch.waiting.popleft()
+                batch.use(None, len(batch))
+                epoch.close(batch)
+
+    @never_raises
+    def end(self, epoch: Pass, *, is_complete: bool) -> None:
+        """Note an epoch."""
+        self.running.pop(id(epoch), None)
+        if epoch in self.doors:
+            self.doors.remove(epoch)
+        if epoch.is_written or not (epoch.count or is_complete):
+            return
+        epoch.is_written = True
+        if epoch.is_inner:  # it is noted with the loader that reads it
+            epoch.is_exhausted = is_complete
+            return
+        epoch.is_joined = self.is_joined
+        self.notes.write(epoch.event(is_complete=is_complete))
+        for inner in epoch.inners:
+            if inner.count and inner.is_indexed and not epoch.is_indexed:
+                self.notes.write(inner.event(is_complete=inner.is_exhausted))
+
+    @never_raises
+    def end_all(self) -> None:
+        """Note the epochs that are still under way, and rows that came from no loader."""
+        for epoch in list(self.running.values()):
+            self.end(epoch, is_complete=False)
+        for each in self.unloaded.values():
+            self.notes.write(each.event())
+
+
+def _reads(door: Pass, loader: Any) -> bool:
+    """Return whether a loader is the one that another reads: itself, or one of its attributes."""
+    if door.loader is loader:
+        return True
+    return any(each is loader for each in getattr(door.loader, "__dict__", {}).values())
+
+
+def _linked(epoch: Pass, prints: Fingerprints) -> bool:
+    """Mark the drawn rows that a call's rows hold, the latest batch first; return whether any are found."""
+    left = len(prints.rows)
+    last = [] if epoch.last is None or epoch.last in epoch.waiting else [epoch.last]
+    for batch in (*last, *reversed(epoch.waiting)):
+        places = _places(prints, batch)
+        if places and left > 0:
+            batch.use(places, 0)
+            left -= len(places)
+            epoch.is_attributed = True
+    return left < len(prints.rows)
+
+
+def _places(prints: Fingerprints, batch: Batch) -> list[int]:
+    """Return the places of a call's rows in a batch, by a column in which they can be told apart."""
+    for column in prints.columns:
+        wanted = set(column)
+        for each in batch.prints.columns if batch.prints is not None else ():
+            if len(set(each)) > 1 or len(each) == 1:
+                places = [place for place, row in enumerate(each) if row in wanted]
+                if 0 < len(places) <= len(column):
+                    return places
+    return []
+
+
+def _assume(epoch: Pass, number: int) -> None:
+    """Mark the oldest batch that no step has taken: rows that were changed on their way have no fingerprint.
+
+    Only if each rank takes one part of a batch, a call takes less than the whole.
+    """
+    epoch.is_attributed = True
+    fresh = [each for each in epoch.waiting if not each.num_used]
+    batch = fresh[0] if fresh else epoch.last
+    if batch is not None:
+        batch.is_guessed |= len(fresh) > 1
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        is_part = bool(number) and world > 1 and number * world == len(batch)
+        batch.use(None, number if is_part or batch.num_used else len(batch))
+
+
+def watch(notes: Notes) -> LoaderNotes:
+    """Follow the loaders of this process."""
+    found = LoaderNotes(notes)
+    _follow_iterators(found)
+
+    _name(found, DataLoader)
+
+    @around(Join, "__enter__")
+    def joins(enter: Any, self: Any) -> Any:
+        found.is_joined = True  # unequal numbers of batches are expected
+        return enter(self)
+
+    for module, names in _DOORS.items():
+        when_imported(module, never_raises(lambda module, names=names: _open_doors(found, module, names)))
+    for module, name in _MADE.items():
+        when_imported(module, never_raises(lambda module, name=name: _name(found, getattr(module, name))))
+    return found
+
+
+def _name(found: LoaderNotes, kind: Any) -> None:
+    """Name each loader of a class by the line that makes it."""
+
+    @around(kind, "__init__")
+    def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        with contextlib.suppress(Exception):
+            vars(self)["_dpdemo_at"] = found.names.name(self)
+            _open_door(found, type(self))
+
+
+def _follow_iterators(found: LoaderNotes) -> None:
+    """Follow torch's iterators over a DataLoader, which other libraries use, too."""
+    base: Any = dataloader._BaseDataLoaderIter
+
+    def begin(iterator: Any, loader: Any) -> None:
+        with contextlib.suppress(Exception):
+            vars(iterator)["_dpdemo_epoch"] = found.begin(loader)
+
+    @around(base, "__init__")
+    def begun(init: Any, self: Any, loader: Any) -> None:
+        begin(self, loader)
+        init(self, loader)
+
+    @around(base, "_reset")
+    def begun_again(reset: Any, self: Any, loader: Any, first_iter: bool = False) -> None:
+        if not first_iter:
+            begin(self, loader)
+        reset(self, loader, first_iter)
+
+    @around(base, "_next_index")
+    def drawn(draw: Any, self: Any) -> Any:
+        indices = draw(self)
+        epoch = vars(self).get("_dpdemo_epoch")
+        if epoch is not None:
+            epoch.pending.append(indices)
+        return indices
+
+    @around(base, "__next__")
+    def taken(take: Any, self: Any) -> Any:
+        epoch: Pass | None = vars(self).get("_dpdemo_epoch")
+        if epoch is None:
+            return take(self)
+        try:
+            batch = take(self)
+        except StopIteration:
+            found.end(epoch, is_complete=True)
+            raise
+        found.got(epoch, batch, epoch.pending.popleft() if epoch.pending else None)
+        return batch
+
+    base.next = taken
+
+
+def _open_doors(found: LoaderNotes, module: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        if hasattr(module, name):
+            _wrap(found, getattr(module, name))
+
+
+def _open_door(found: LoaderNotes, kind: Any) -> None:
+    """Follow what a subclass of DataLoader gives to the loop, if it makes its own iterator."""
+    owner = next((each for each in kind.__mro__ if "__iter__" in vars(each)), DataLoader)
+    if owner is not DataLoader and issubclass(owner, DataLoader):
+        _wrap(found, owner)
+
+
+def _wrap(found: LoaderNotes, owner: Any) -> None:
+    """Put our door around a class's generator of batches; iterators of other kinds are left as they are."""
+    if not inspect.isgeneratorfunction(vars(owner).get("__iter__")):
+        return  # `around` leaves no generator function behind, so this also holds the second time
+
+    @around(owner, "__iter__")
+    def iterate(original: Any, self: Any) -> Iterator[Any]:
+        return _through(found, self, original(self))
+
+
+def _through(found: LoaderNotes, loader: Any, batches: Any) -> Iterator[Any]:
+    """Yield a loader's batches, and note them."""
+    epoch: Pass | None = None
+    with contextlib.suppress(Exception):
+        epoch = found.open(loader)
+    is_complete = False
+    try:
+        for batch in batches:
+            if epoch is not None:
+                found.got(epoch, batch)
+            yield batch
+        is_complete = True
+    finally:
+        batches.close()
+        if epoch is not None:
+            found.end(epoch, is_complete=is_complete)

@@ -1,0 +1,322 @@
+"""The models that ranks train together: under DistributedDataParallel, under FSDP, or averaged by hand."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+
+from dpdemo.ranks.events import ByHand
+from dpdemo.ranks.observe.notes import NOWHERE
+from dpdemo.ranks.observe.numbers import values
+from dpdemo.ranks.observe.steps import GradientProbe, StepNotes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MAX_CHANNELS, _MAX_SHAPES, _METRICS = 16, 4, 0.1
+
+
+class Model:
+    """One of them."""
+
+    managed: frozenset[int] = frozenset()
+    """The parameters that were trained when the model was wrapped."""
+
+    def __init__(self, name: str, ranks: list[int], parameters: list[Any]) -> None:
+        self.name, self.ranks = name, ranks
+        self.parameters = {id(each): weakref.ref(each, self._forget) for each in parameters}
+        self.names: dict[int, str] = {}
+        """Of parameters that have one, by `id`."""
+        self.forwards = self.trains = self.steps = self.averaged = 0
+        self.pass_seen = self.passes = self.unsynced = 0
+        self.reached: int | None = None
+        """The number of the last backward pass that came to an output; None if no output has a history."""
+        self.bypass = NOWHERE
+        self.clock = self.reached_at = self.reduced_at = 0
+        """Counts backward passes that came to an output, and reductions; when each was the last time."""
+        self.stepped_at = self.called_at = 0
+        self.line = NOWHERE
+        """The line of the last call in training."""
+        self.num_skipped = 0
+        self.batch: tuple[int, int] | None = None
+        """The epoch and the batch that were drawn before the last call in training."""
+        self.is_late_noted = self.is_gone_noted = False
+        self.probe = GradientProbe()
+        self.ledger: StepNotes | None = None
+        self.shapes: dict[str, int] = {}
+
+    def _forget(self, gone: weakref.ref[Any]) -> None:
+        """Forget a freed parameter: one of another model may get its `id`."""
+        self.parameters = {key: each for key, each in self.parameters.items() if each is not gone}
+
+    def tick(self) -> int:
+        """Return a number that grows with each call."""
+        self.clock += 1
+        return self.clock
+
+    def is_synced(self) -> bool:
+        """Return whether the last backward pass was averaged: a reduction followed its way into the model."""
+        return self.reduced_at > self.reached_at if self.reached_at else bool(self.averaged)
+
+    def has_new_pass(self) -> bool:
+        """Return whether a backward pass came to the model since the last step."""
+        return self.reached_at > self.stepped_at or not self.reached_at
+
+    def expect_backward(self, outputs: Iterator[torch.Tensor], reached: Callable[[Model], None]) -> None:
+        """Notice which backward passes come to these outputs: with two models, a reduction is of one."""
+
+        def reach(_: torch.Tensor) -> None:
+            self.reached, self.reached_at = torch._C._current_graph_task_id(), self.tick()
+            reached(self)
+
+        for each in outputs:
+            if each.grad_fn is not None:  # a parameter would gather a hook with each call
+                each.register_hook(reach)  # type: ignore[no-untyped-call]
+                self.reached = -1 if self.reached is None else self.reached
+
+    def compared(self) -> list[Any]:
+        """Return the parameters that must be equal on all ranks."""
+        return []
+
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """Yield the trained parameters that the model had when it was made, with their names."""
+        for key, ref in list(self.parameters.items()):
+            parameter = ref()
+            if parameter is not None and parameter.requires_grad:
+                yield self.names.get(key, ""), parameter
+
+    def late(self) -> list[str]:
+        """Name the parameters that have a gradient, and needed none when the model was wrapped."""
+        return []
+
+    def unused(self) -> list[str]:
+        """Name the parameters without a gradient, if others have one."""
+        wanted = [(name, each.grad is None) for name, each in self.trained()]
+        return [name for name, is_none in wanted if is_none] if not all(none for _, none in wanted) else []
+
+    def added(self) -> list[str]:
+        """Name the parameters that are trained, but were not when the model was wrapped."""
+        return [name for name, each in self.trained() if id(each) not in self.managed]
+
+    def trained(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters that PyTorch averages, with their names."""
+        yield from ()
+
+    def norms(self) -> Iterator[tuple[str, Any]]:
+        """Yield each BatchNorm that is not synced, with its name."""
+        yield from ()
+
+    def statistics(self) -> dict[str, tuple[float, ...]]:
+        """Return the running statistics of each BatchNorm that is trained."""
+        return {
+            name: (*values(norm.running_mean, _MAX_CHANNELS), *values(norm.running_var, _MAX_CHANNELS))
+            for name, norm in self.norms()
+            if norm.training and norm.running_mean is not None and norm.running_var is not None
+        }
+
+
+class Wrapped(Model):
+    """A module that PyTorch averages: `of` are the groups over which it does."""
+
+    def __init__(self, name: str, ranks: list[int], module: Any, wrapper: str, of: list[Any]) -> None:
+        super().__init__(name, ranks, list(module.parameters()))
+        self.module = weakref.ref(module)
+        self.wrapper = wrapper
+        self.groups = {group.group_name for group in of}
+        self.managed = frozenset(id(each) for each in module.parameters() if each.requires_grad)
+        self.is_replicated = wrapper == "DistributedDataParallel"
+        inner = module.module if self.is_replicated else module
+        ignored = getattr(module, "parameters_to_ignore", ())
+        self.names = {id(each): name for name, each in inner.named_parameters() if name not in ignored}
+
+    def inner(self) -> Any:
+        """Return the user's module, or None."""
+        module = self.module()
+        return module.module if module is not None and self.wrapper != "fully_shard" else module
+
+    def compared(self) -> list[Any]:
+        """Return the parameters that must be equal on all ranks, unless a hook may average in another way."""
+        module = self.module()
+        has_hook = bool(getattr(module, "_comm_hooks", None))
+        return [] if has_hook else [each for _, each in self.trained()]
+
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters that must be equal, unless a hook may average in another way."""
+        module = self.module()
+        if module is not None and self.is_replicated and not getattr(module, "_comm_hooks", None):
+            yield from (pair for pair in super().named() if pair[0])
+
+    def late(self) -> list[str]:
+        """Name the parameters that have a gradient, and needed none when the model was wrapped."""
+        found = self.named()
+        return [name for name, each in found if id(each) not in self.managed and each.grad is not None]
+
+    def trained(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters that DistributedDataParallel averages, without `parameters_to_ignore`."""
+        module = self.module()
+        if module is not None and self.wrapper == "DistributedDataParallel":
+            for name, each in module.module.named_parameters():
+                if each.requires_grad and name not in module.parameters_to_ignore:
+                    yield name, each
+
+    def norms(self) -> Iterator[tuple[str, Any]]:
+        """Yield each BatchNorm that is not synced, with its name."""
+        module = self.inner()
+        for name, each in module.named_modules() if module is not None else ():
+            if isinstance(each, _BatchNorm) and not isinstance(each, SyncBatchNorm):
+                yield name.replace("_fsdp_wrapped_module.", ""), each
+
+
+class Optimized(Model):
+    """The parameters of an optimizer, under no wrapper; ranks may reduce their gradients themselves."""
+
+    def __init__(self, name: str, ranks: list[int], parameters: list[Any], norms: Any, at: str) -> None:
+        super().__init__(name, ranks, parameters)
+        self.at = at
+        self.seen_norms = norms
+        self.reduced_before = 0
+        self.exchanged = [0, 0]
+        """Elements of all collectives up to the first step, and up to the last one."""
+        self.counts = {"all": 0, "some": 0, "none": 0}
+        self.names = {id(each): f"{list(each.shape)} ({number})" for number, each in enumerate(parameters)}
+        self.is_local, self.is_idle = False, True
+        self.is_beside = self.was_whole = self.sends_rows = False
+        """Whether parameters were reduced themselves; whether none ever had a gradient."""
+
+    def compared(self) -> list[Any]:
+        """Return the parameters."""
+        found = [parameter() for parameter in self.parameters.values()]
+        return [each for each in found if each is not None and each.requires_grad]
+
+    def norms(self) -> Iterator[tuple[str, Any]]:
+        """Yield each BatchNorm whose weight the optimizer trains."""
+        for index, each in enumerate(list(self.seen_norms)):
+            if id(each.weight) in self.parameters:
+                yield f"{type(each).__name__} {index}", each
+
+    def sums(self) -> ByHand:
+        """Return the event that sums up its steps."""
+        ranks, is_alone = tuple(self.ranks), self.is_alone()
+        return ByHand(
+            self.name,
+            ranks,
+            self.at,
+            self.is_idle,
+            self.is_local,
+            is_alone,
+            **self.counts,
+            is_beside=self.is_beside,
+            was_whole=self.was_whole,
+            shapes=tuple(self.names.values())[:_MAX_SHAPES],
+            sends_rows=self.sends_rows,
+        )
+
+    def is_alone(self) -> bool:
+        """Return whether ranks exchanged metrics between its steps, if anything: far less than parameters."""
+        size = sum(each.numel() for each in self.compared())
+        first, last = self.exchanged
+        return self.steps > 1 and last - first <= _METRICS * size * self.steps
+
+    def note_reductions(self, reduced: Reductions) -> None:
+        """Count this step among those whose gradients were reduced, all or some, or were not.
+
+        A step without gradients tells nothing.
+        """
+        trained = [each for each in self.compared() if each.grad is not None]
+        if not trained:
+            return
+        found = sum(id(each) in reduced.gradients for each in trained)
+        flat = reduced.num_elements - self.reduced_before >= sum(each.numel() for each in trained)
+        self.is_idle, self.sends_rows = False, reduced.sends_rows
+        self.is_local |= any(id(each) in reduced.parameters for each in trained)
+        kind = "all" if flat or found == len(trained) else "some" if found else "none"
+        self.counts[kind] += 1
+        self.exchanged = [self.exchanged[0] if self.steps > 1 else reduced.exchanged, reduced.exchanged]
+        self.reduced_before = reduced.num_elements
+        reduced.gradients -= self.parameters.keys()
+
+
+class Reductions:
+    """Remembers what the program's own reductions took, until a step of an optimizer."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, list[weakref.ref[Any]]] = {}
+        """By number of elements, the parameters that optimizers have."""
+        self.gradients: set[int] = set()
+        self.parameters: set[int] = set()
+        self.num_elements = self.exchanged = 0
+        self.sends_rows = False
+        self.ranks: list[int] = []
+
+    def know(self, parameters: list[Any]) -> None:
+        """Remember an optimizer's parameters."""
+        for each in filter(is_plain, parameters):
+            self.known.setdefault(each.numel(), []).append(weakref.ref(each))
+
+    def add(self, group: Any, tensors: list[torch.Tensor]) -> None:
+        """Remember a reduction."""
+        for tensor in tensors:
+            for parameter in (ref() for ref in self.known.get(tensor.numel(), ())):
+                if parameter is None:
+                    continue
+                storage = storage_of(tensor)
+                if parameter.grad is not None and storage_of(parameter.grad) == storage:
+                    self.gradients.add(id(parameter))
+                elif storage_of(parameter) == storage:
+                    self.parameters.add(id(parameter))
+        number = sum(each.numel() for each in tensors)
+        self.num_elements += number
+        if number > 1:
+            self.ranks = dist.get_process_group_ranks(group)
+
+
+def ranks_of(groups: list[Any]) -> list[int]:
+    """Return the ranks of some groups."""
+    return sorted({rank for group in groups for rank in dist.get_process_group_ranks(group)})
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Return a number that tensors of one storage share."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """Return an optimizer's parameters."""
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def is_plain(parameter: Any) -> bool:
+    """Return whether a parameter is one of a model, whole, and no shard or copy of some."""
+    return type(parameter) is torch.nn.Parameter and type(parameter.data) is torch.Tensor
+
+
+def whole_parameters(modules: list[Any]) -> set[int]:
+    """Return the `id`s of the unsharded parameters that modules under fully_shard have for a forward pass."""
+    found = set()
+    for module in modules:
+        for each in module.modules():
+            state = each._get_fsdp_state() if hasattr(each, "_get_fsdp_state") else None
+            group = getattr(state, "_fsdp_param_group", None)
+            for parameter in group.fsdp_params if group is not None else ():
+                found.add(id(getattr(parameter, "_unsharded_param", None)))
+    return found - {id(None)}
+
+
+def groups_of_fsdp1(module: Any) -> list[Any]:
+    """Return the groups of a FullyShardedDataParallel: its shards' and, if it has copies, theirs."""
+    other = getattr(module, "_inter_node_pg", None)
+    return [module.process_group, *([] if other is None else [other])]
+
+
+def groups_of_fsdp2(module: Any) -> list[Any]:
+    """Return the groups of a module under fully_shard, or of the first one inside that has parameters."""
+    for each in module.modules():
+        state = each._get_fsdp_state() if hasattr(each, "_get_fsdp_state") else None
+        if state is not None and state._fsdp_param_group is not None:
+            mesh = state._fsdp_param_group.mesh_info.mesh
+            return [mesh.get_group(dim) for dim in range(mesh.ndim)]
+    return []

@@ -1,0 +1,247 @@
+"""Observe optimizers: their hyperparameters, schedulers, and the clipping of gradients."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.optim import lr_scheduler
+from torch.optim import optimizer as optimizers
+
+from dpdemo.ranks.events import Clipped, Hyperparameters, Metric, Scheduled
+from dpdemo.ranks.observe.models import Wrapped, parameters_of
+from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.numbers import local, value
+
+if TYPE_CHECKING:
+    from dpdemo.ranks.observe.notes import Notes
+    from dpdemo.ranks.observe.training import TrainingNotes
+
+_IN_ONE_EVENT, _MAX_NOTED = 64, 256
+_PERIODS = "total_steps", "total_iters", "T_max"
+_NOT_COMPARED = {"params", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "maximize"}
+
+
+class OptimizerLedger:
+    """The hyperparameters of one optimizer, and how they changed."""
+
+    def __init__(self, notes: Notes, name: str, ranks: tuple[int, ...], at: str) -> None:
+        self.notes, self.name, self.ranks, self.at = notes, name, ranks, at
+        self.count = 0
+        self.now: dict[str, float] = {}
+        self.steps: list[int] = []
+        self.values: list[dict[str, float]] = []
+        self.rates: list[float] = []
+        """The lowest and the last learning rate, and since which step it is that."""
+        self.since = 1
+
+    def add(self, optimizer: Any) -> None:
+        """Add a step."""
+        self.count += 1
+        found = _hyperparameters(optimizer.param_groups)
+        changed = {name: number for name, number in found.items() if self.now.get(name) != number}
+        if changed:
+            self.now = found
+            self.steps.append(self.count)
+            self.values.append(changed)
+            if len(self.steps) >= _IN_ONE_EVENT:
+                self.flush()
+        self._rate(max((group.get("lr", 0.0) for group in optimizer.param_groups), default=0.0))
+
+    def _rate(self, given: Any) -> None:
+        rate = value(given)
+        lowest, last = self.rates or (rate, rate)
+        if rate != last:
+            self.since = self.count
+        self.rates = [min(lowest, rate), rate]
+
+    def still(self) -> int:
+        """Return how many steps at the end had one learning rate, the lowest of all."""
+        lowest, last = self.rates or (0.0, 1.0)
+        return self.count - self.since + 1 if last == lowest and self.since > 1 else 0
+
+    def flush(self) -> None:
+        """Write the changes that were not written yet."""
+        if self.steps:
+            self.notes.write(
+                Hyperparameters(self.name, self.ranks, self.at, tuple(self.steps), tuple(self.values))
+            )
+        self.steps, self.values = [], []
+
+
+def _hyperparameters(groups: list[dict[str, Any]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for number, group in enumerate(groups):
+        suffix = f" of group {number}" if len(groups) > 1 else ""
+        for name, given in group.items():
+            if name in _NOT_COMPARED:
+                continue
+            if isinstance(given, (int, float)) or (isinstance(given, torch.Tensor) and given.numel() == 1):
+                found[f"{name}{suffix}"] = value(given)
+            elif name == "betas":
+                found |= {f"beta{place}{suffix}": value(each) for place, each in enumerate(given, 1)}
+    return found
+
+
+class Schedule:
+    """The calls of one scheduler."""
+
+    def __init__(self, scheduler: Any, at: str) -> None:
+        self.at, self.name = at, type(scheduler).__name__
+        self.ledger: OptimizerLedger | None = None
+        self.calls = 0
+        periods = (getattr(scheduler, name, None) for name in _PERIODS)
+        self.period = next((each for each in periods if isinstance(each, int)), 0)
+
+    def event(self, ledger: OptimizerLedger) -> Scheduled:
+        """Return the sums of its calls."""
+        return Scheduled(
+            at=self.at,
+            name=self.name,
+            optimizer=ledger.name,
+            steps=ledger.count,
+            calls=self.calls,
+            period=self.period,
+            still=ledger.still(),
+            last=ledger.rates[-1] if ledger.rates else 0.0,
+        )
+
+
+class OptimizerNotes:
+    """Follows the optimizers of models that several ranks train."""
+
+    def __init__(self, notes: Notes, training: TrainingNotes) -> None:
+        self.notes, self.training = notes, training
+        self.ledgers: weakref.WeakKeyDictionary[Any, OptimizerLedger] = weakref.WeakKeyDictionary()
+        self.kept: list[OptimizerLedger] = []
+        self.num_alike: Counter[str] = Counter()
+        self.schedules: weakref.WeakKeyDictionary[Any, Schedule] = weakref.WeakKeyDictionary()
+        self.all_schedules: list[Schedule] = []
+        self.numbers: Counter[str] = Counter()
+
+    @never_raises
+    def steps(self, optimizer: Any) -> None:
+        """Note the hyperparameters of a step; that of an optimizer inside another one is not its own."""
+        if (
+            not dist.is_initialized()
+            or dist.get_world_size() == 1
+            or self.training.outer not in {None, optimizer}
+        ):
+            return
+        ledger = self.ledgers.get(optimizer)
+        if ledger is None:
+            at = users_line()
+            what = f"{type(optimizer).__name__} at {at}"
+            self.num_alike[what] += 1
+            name = f"{what} #{self.num_alike[what]}"
+            ledger = OptimizerLedger(self.notes, name, self._ranks(optimizer), at)
+            self.ledgers[optimizer] = ledger
+            self.kept.append(ledger)
+        ledger.add(optimizer)
+
+    def _ranks(self, optimizer: Any) -> tuple[int, ...]:
+        """Return the ranks that train the parameters of an optimizer together."""
+        for model in self.training.of(optimizer):
+            if isinstance(model, Wrapped):
+                return tuple(model.ranks)
+        for each in parameters_of(optimizer):
+            mesh = getattr(each, "device_mesh", None)
+            if mesh is not None:
+                return tuple(sorted(int(rank) for rank in torch._C.TensorBase.tolist(mesh.mesh.flatten())))
+        return ()
+
+    @never_raises
+    def scheduled(self, scheduler: Any, metric: Any = None) -> None:
+        """Note a step of a scheduler, and the number that it goes by."""
+        at = users_line()
+        schedule = self.schedules.get(scheduler)
+        if schedule is None:
+            schedule = self.schedules[scheduler] = Schedule(scheduler, at)
+            self.all_schedules.append(schedule)
+        schedule.calls += 1
+        schedule.ledger = self.ledgers.get(_innermost(scheduler.optimizer))
+        if metric is not None:
+            self.numbers[at] += 1
+            if self.numbers[at] <= _MAX_NOTED:
+                self.notes.write(Metric(at, self.numbers[at], value(metric)))
+
+    @never_raises
+    def clipped(self, parameters: Any, norm: Any) -> None:
+        """Note the norm by which shards were clipped."""
+        given = {id(each) for each in parameters}
+        for model in self.training.models:
+            if isinstance(model, Wrapped) and model.wrapper == "FullyShardedDataParallel":
+                module = model.module()
+                mine = {id(each) for each in module.parameters()} if module is not None else set()
+                if given & mine and _is_sharded(module):
+                    at = users_line()
+                    self.numbers[at] += 1
+                    if self.numbers[at] <= _MAX_NOTED:
+                        self.notes.write(Clipped(at, self.numbers[at], value(local(norm))))
+                    return
+
+    @never_raises
+    def end(self) -> None:
+        """Note the sums of each optimizer and scheduler."""
+        for ledger in self.kept:
+            ledger.flush()
+        for schedule in self.all_schedules:
+            if schedule.ledger is not None:
+                self.notes.write(schedule.event(schedule.ledger))
+
+
+def _innermost(optimizer: Any) -> Any:
+    """Return the optimizer inside those that libraries put around it."""
+    while isinstance(getattr(optimizer, "optimizer", None), optimizers.Optimizer):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+def _is_sharded(module: Any) -> bool:
+    strategy = str(getattr(module, "sharding_strategy", "")) + str(
+        getattr(getattr(module, "_handle", None), "_sharding_strategy", "")
+    )
+    return "NO_SHARD" not in strategy
+
+
+def watch(notes: Notes, training: TrainingNotes) -> OptimizerNotes:
+    """Follow the optimizers and schedulers of this process."""
+    found = OptimizerNotes(notes, training)
+    optimizers.register_optimizer_step_pre_hook(lambda optimizer, _args, _kwargs: found.steps(optimizer))
+    lr_scheduler.LRScheduler.last_epoch = _Counted(found)  # type: ignore[assignment]
+
+    @around(torch.nn.utils.clip_grad, "_clip_grads_with_norm_")
+    def clip(run: Any, parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        listed = list(parameters) if isinstance(parameters, Iterator) else parameters
+        found.clipped([listed] if isinstance(listed, torch.Tensor) else listed, total_norm)
+        return run(listed, max_norm, total_norm, *args, **kwargs)
+
+    return found
+
+
+class _Counted:
+    """A scheduler's `last_epoch`, which each step sets: a frame around `step` would move its warnings."""
+
+    def __init__(self, found: OptimizerNotes) -> None:
+        self.found = found
+
+    def __get__(self, scheduler: Any, kind: Any = None) -> Any:
+        """Return the number, which stays in the scheduler's own attributes."""
+        if scheduler is None:
+            return self
+        try:
+            return vars(scheduler)["last_epoch"]
+        except KeyError:
+            raise AttributeError("last_epoch") from None
+
+    def __set__(self, scheduler: Any, epoch: Any) -> None:
+        """Note a step, once the scheduler is made."""
+        vars(scheduler)["last_epoch"] = epoch
+        frame = sys._getframe(1)
+        if frame.f_code.co_name in {"step", "_update_lr"} and not scheduler._is_initial:
+            self.found.scheduled(scheduler, frame.f_locals.get("metrics"))

@@ -1,0 +1,379 @@
+"""Observe training: rows, averaged backward passes, and whether the ranks' parameters stay equal."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import weakref
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as optimizers
+
+from dpdemo.models.frames import OURS
+from dpdemo.ranks.events import (
+    Late,
+    ModelMade,
+    NotFinite,
+    Parameters,
+    Rows,
+    Skipped,
+    Statistics,
+    Trained,
+    Unstepped,
+    Unsynced,
+    WrapperGone,
+)
+from dpdemo.ranks.observe import ADDED
+from dpdemo.ranks.observe.models import (
+    Model,
+    Optimized,
+    Reductions,
+    Wrapped,
+    is_plain,
+    parameters_of,
+    ranks_of,
+    whole_parameters,
+)
+from dpdemo.ranks.observe.notes import NOWHERE, around, never_raises, users_line
+from dpdemo.ranks.observe.numbers import checksum, is_checked, is_finite, local, total, values
+from dpdemo.ranks.observe.steps import StepNotes
+from dpdemo.virtual.labels import flat_tensors
+from dpdemo.watching.tree import tensors_in
+
+if TYPE_CHECKING:
+    from dpdemo.ranks.observe.loaders import LoaderNotes
+    from dpdemo.ranks.observe.notes import Notes
+    from dpdemo.virtual.ops.collectives import Call
+
+_MAX_SHAPES, _MAX_NAMES, _MAX_TENSORS, _MAX_ROWS, _ALWAYS, _MAX_SKIPPED = 8, 8, 8, 32, 64, 8
+_NO_GRADIENT = (f"{os.sep}nn{os.sep}modules{os.sep}", f"{os.sep}distributed{os.sep}tensor{os.sep}")
+"""Files whose collectives in a backward pass belong to the model: SyncBatchNorm, tensor parallelism."""
+_OF_WRAPPER = re.compile(
+    r"'(?:DistributedDataParallel|FullyShardedDataParallel)' object has no attribute '(\w+)'"
+)
+
+
+class TrainingNotes:
+    """Follows the models that this process trains together with other ranks."""
+
+    def __init__(self, notes: Notes, loaders: LoaderNotes) -> None:
+        self.notes, self.loaders = notes, loaders
+        self.models: list[Model] = []
+        self.num_alike: Counter[str] = Counter()
+        self.by_module: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
+        self.norms: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.reduced = Reductions()
+        self.outer: Any = None
+        """The optimizer whose step is under way: ZeroRedundancyOptimizer's makes a step of another one."""
+        self.pass_at = NOWHERE
+        """The line of the last backward pass."""
+        self.no_sync = ""
+        """The line that told a wrapper last not to average."""
+        self.not_finite: tuple[str, str, str] | None = None
+        """What was not finite first since the last step, its line and value."""
+        self.steps = 0
+        self.is_not_finite_noted = False
+
+    def _named(self, what: str) -> str:
+        """Return a model's name, the same on each rank, whatever other models a rank has of its own."""
+        self.num_alike[what] += 1
+        return f"{what} #{self.num_alike[what]}"
+
+    @never_raises
+    def made(self, module: Any, wrapper: str, groups: list[Any]) -> None:
+        """Begin to follow a module."""
+        ranks = ranks_of(groups)
+        model = Wrapped(self._named(f"{wrapper} on {ranks}"), ranks, module, wrapper, groups)
+        self.models.append(model)
+        self.by_module[module] = model
+        inner = model.inner()
+        name = type(inner).__name__.removeprefix("FSDP" if wrapper == "fully_shard" else "")
+        self.notes.write(ModelMade(model.name, name, wrapper, tuple(ranks), users_line()))
+
+    @never_raises
+    def forward(self, model: Model, inputs: Any, result: Any, *, is_training: bool) -> None:
+        """Note what a forward call got and gave."""
+        model.forwards += 1
+        rows = list(tensors_in(inputs))
+        shape = " → ".join(str(list(each[0].shape)) for each in (rows, list(tensors_in(result))) if each)
+        if shape in model.shapes or len(model.shapes) < _MAX_SHAPES:
+            model.shapes[shape] = model.shapes.get(shape, 0) + 1
+        if not is_training:
+            return
+        self._note_skipped(model)
+        model.trains += 1
+        model.expect_backward(tensors_in(result), self.reached)
+        self.loaders.entered(model.name, inputs)
+        if model.trains <= _MAX_ROWS and rows:
+            total = 0
+            for each in rows[:_MAX_TENSORS]:
+                total = checksum(each, total, 1 << 14)
+            drawn = self.loaders.sizes()
+            self.notes.write(Rows(model.name, total, rows[0].numel(), users_line(), drawn))
+        if is_checked(model.trains):
+            self._note_norms(model, model.trains)
+
+    def _note_skipped(self, model: Model) -> None:
+        """Note that no backward pass came to the batch before, or that a batch was drawn and not used."""
+        drawn = self.loaders.last
+        batch = None if drawn is None else (id(drawn), drawn.num_batches)
+        before, model.batch = model.batch, batch
+        was_unused = (
+            before is not None and batch is not None and before[0] == batch[0] and batch[1] - before[1] > 1
+        )
+        was_left = bool(model.called_at) and model.reached_at < model.called_at
+        if (was_left or was_unused) and model.num_skipped < _MAX_SKIPPED:
+            model.num_skipped += 1
+            self.notes.write(Skipped(model.name, model.trains, model.line, was_left))
+        model.called_at, model.line = model.tick(), users_line()
+
+    def _note_norms(self, model: Model, step: int) -> None:
+        stats = model.statistics()
+        if stats:
+            self.notes.write(Statistics(model.name, step, stats))
+
+    @never_raises
+    def compare(self, model: Model, at: str) -> None:
+        """Note a checksum of the parameters."""
+        parameters = model.compared()
+        if parameters:
+            sums = zlib.crc32(repr([total(each) for each in parameters]).encode())
+            added = tuple(model.added()[:_MAX_NAMES])
+            self.notes.write(Parameters(model.name, sums, model.steps, at, added))
+
+    @never_raises
+    def reached(self, model: Model) -> None:
+        """Notice that a backward pass came to an output of a model."""
+        is_gone = isinstance(model, Wrapped) and model.is_replicated and model.module() is None
+        if is_gone and not model.is_gone_noted:
+            model.is_gone_noted = True
+            self.notes.write(WrapperGone(model.name, self.pass_at))
+
+    @never_raises
+    def pass_begins(self, tensors: Any) -> None:
+        """Remember the line of a backward pass, and whether its loss is finite."""
+        self.pass_at = users_line()
+        loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1 and not is_finite(loss):
+            self.not_finite = self.not_finite or ("loss", self.pass_at, str(values(local(loss), 1)[0]))
+
+    @never_raises
+    def pass_ended(self) -> None:
+        """Look at a gradient of each model, before the program changes it."""
+        for model in self.models:
+            if model.reached_at > model.stepped_at:
+                model.probe.look(
+                    each for each in (ref() for ref in model.parameters.values()) if each is not None
+                )
+
+    @never_raises
+    def _look_at_bucket(self, call: Call) -> None:
+        """Remember that gradients of this rank are not finite, before they are averaged."""
+        sent = call.args["scatter" in call.name]
+        if self.not_finite is None and not all(map(is_finite, flat_tensors(sent))):
+            self.not_finite = ("gradient", self.pass_at, "")
+
+    @never_raises
+    def collective(self, call: Call) -> None:
+        """Notice that a gradient is averaged."""
+        if call.name != "barrier":
+            self.reduced.exchanged += sum(each.numel() for each in flat_tensors(call.args))
+        self.reduced.sends_rows |= "alltoall" in call.name
+        if "reduce" not in call.name:
+            return
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(OURS):
+            frame = frame.f_back
+        if frame is not None and any(part in frame.f_code.co_filename for part in _NO_GRADIENT):
+            return
+        task, names = torch._C._current_graph_task_id(), {call.group.group_name}
+        found = [model for model in self.models if isinstance(model, Wrapped) and model.groups & names]
+        if task < 0 or not found:
+            self.reduced.add(call.group, list(flat_tensors(call.args[0])))
+        if task < 0:
+            return
+        self.loaders.trained()
+        self._look_at_bucket(call)
+        latest = max((model.reached for model in found if model.reached is not None), default=None)
+        for model in found:
+            if model.module() is not None and model.trains and model.reached in {None, latest}:
+                model.averaged += 1
+                model.reduced_at = model.tick()
+                if model.pass_seen != task + 1:
+                    model.pass_seen, model.passes = task + 1, model.passes + 1
+
+    def of(self, optimizer: Any) -> list[Model]:
+        """Return the models that have parameters of an optimizer."""
+        given = {id(each) for each in parameters_of(optimizer)}
+        return [
+            model
+            for model in self.models
+            if given & model.parameters.keys() and not (isinstance(model, Wrapped) and model.module() is None)
+        ]
+
+    @never_raises
+    def begins_step(self, optimizer: Any) -> None:
+        """Begin to follow the parameters of an optimizer, as far as they are under no wrapper."""
+        self.outer = self.outer or optimizer
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return
+        self._note_not_finite(optimizer)
+        models = self.of(optimizer)
+        known = {key for model in models for key in model.parameters}
+        parameters = [each for each in parameters_of(optimizer) if id(each) not in known]
+        if not parameters or not all(map(is_plain, parameters_of(optimizer))):
+            return
+        ranks = next(
+            (model.ranks for model in models), self.reduced.ranks or list(range(dist.get_world_size()))
+        )
+        at = users_line()
+        model = Optimized(self._named(f"stepped at {at} on {ranks}"), ranks, parameters, self.norms, at)
+        model.is_beside = bool(models)
+        wrapped = [each.module() for each in self.models if isinstance(each, Wrapped)]
+        whole = whole_parameters([module for module in wrapped if module is not None])
+        model.was_whole = any(id(each) in whole for each in parameters)
+        self.models.append(model)
+        self.compare(model, at)
+
+    def _note_not_finite(self, optimizer: Any) -> None:
+        """Note the first step with a gradient that is not finite; one that a scaler skips is none."""
+        if self.not_finite is None or self.is_not_finite_noted:
+            return
+        grads = (each.grad for each in parameters_of(optimizer))
+        if not all(is_finite(each) for each in grads if each is not None):
+            self.is_not_finite_noted = True
+            what, at, value = self.not_finite
+            self.notes.write(NotFinite(what, self.steps + 1, at, value))
+
+    @never_raises
+    def stepped(self, optimizer: Any) -> None:
+        """Look at the models after a step: at averaged gradients, and whether parameters are equal."""
+        if optimizer is not self.outer:
+            return
+        self.outer, self.not_finite = None, None
+        self.steps += 1
+        for model in self.of(optimizer):
+            self._stepped(model, users_line())
+
+    def _stepped(self, model: Model, at: str) -> None:
+        model.steps += 1
+        self.loaders.trained()
+        scale = 0.0
+        if isinstance(model, Optimized):
+            if model.steps <= _ALWAYS or is_checked(model.steps):
+                model.note_reductions(self.reduced)
+            if is_checked(model.steps):
+                self._note_norms(model, model.steps)
+        elif model.is_synced():
+            scale = model.probe.factor()
+        elif model.has_new_pass():
+            self._note_unsynced(model, at)
+        names = tuple(model.late()[:_MAX_NAMES]) if not model.is_late_noted else ()
+        if names:
+            model.is_late_noted = True
+            self.notes.write(Late(model.name, model.steps, names, at))
+        model.ledger = model.ledger or StepNotes(self.notes, model.name)
+        model.ledger.add(at, model.named(), scale)
+        model.averaged, model.stepped_at = 0, model.tick()
+
+    def _note_unsynced(self, model: Model, at: str) -> None:
+        model.unsynced += 1
+        if model.unsynced == 1:
+            unused = tuple(model.unused()[:_MAX_NAMES])
+            was_averaged = bool(model.averaged)
+            self.notes.write(
+                Unsynced(
+                    model.name,
+                    at,
+                    model.bypass,
+                    unused,
+                    model.steps,
+                    self.pass_at,
+                    self.no_sync,
+                    was_averaged,
+                )
+            )
+
+    def backward_passes(self) -> int:
+        """Count the backward passes that were averaged."""
+        return sum(model.passes for model in self.models)
+
+    def end(self) -> None:
+        """Note the sums of each model."""
+        for model in self.models:
+            self._end(model)
+
+    @never_raises
+    def _end(self, model: Model) -> None:
+        if model.ledger is not None:
+            model.ledger.flush(is_end=True)
+        if isinstance(model, Optimized):
+            self.notes.write(model.sums())
+        elif isinstance(model, Wrapped):
+            if model.passes and not model.steps:
+                self.notes.write(Unstepped(model.name, model.wrapper))
+            self.notes.write(Trained(model.name, model.forwards, model.passes, model.steps, model.shapes))
+
+    def unused(self) -> list[str]:
+        """Name the parameters of all modules that have no gradient."""
+        return [name for model in self.models for name in model.unused()]
+
+    def hints(self, error: BaseException) -> list[str]:
+        """Name the parameters that PyTorch's error gives by number, and what to do."""
+        text = str(error)
+        lacking = _OF_WRAPPER.search(text)
+        if isinstance(error, AttributeError) and lacking is not None:
+            return [f"The wrapper passes on calls, not attributes: model.module.{lacking[1]}"]
+        if "Expected to have finished reduction" not in text:
+            return []
+        words = text.partition("did not receive grad for rank")[2].partition(":")[2].split()
+        numbers = [int(word) for word in words if word.isdigit()]
+        names: list[str] = []
+        modules: list[Any] = list(self.by_module) if numbers else []
+        for module in modules:
+            if isinstance(module, DistributedDataParallel):
+                parameters, _ = module._build_params_for_reducer()  # type: ignore[no-untyped-call]
+                by_id = {id(each): name for name, each in module.module.named_parameters()}
+                names += [by_id[id(parameters[at])] for at in numbers if at < len(parameters)]
+        added = [name for model in self.models for name in model.added()[:_MAX_NAMES]]
+        if added:
+            return [f"{', '.join(added)} {ADDED}"]
+        named = f"Parameters without a gradient: {', '.join(names)}. " if names else ""
+        return [f"{named}Use them in the loss, take them out, or pass find_unused_parameters=True."]
+
+
+def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
+    """Follow the models that this process trains."""
+    found = TrainingNotes(notes, loaders)
+
+    @around(torch.autograd, "backward")
+    def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        found.pass_begins(tensors)
+        run(tensors, *args, **kwargs)
+        found.pass_ended()
+
+    @around(_BatchNorm, "forward")
+    def normalized(normalize: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.training and not isinstance(self, SyncBatchNorm):
+            found.norms.add(self)
+        return normalize(self, *args, **kwargs)
+
+    know = never_raises(found.reduced.know)
+
+    @around(optimizers.Optimizer, "add_param_group")
+    def add_param_group(add: Any, self: Any, group: Any) -> None:
+        add(self, group)
+        know(self.param_groups[-1]["params"])
+
+    optimizers.register_optimizer_step_pre_hook(
+        lambda optimizer, _args, _kwargs: found.begins_step(optimizer)
+    )
+    optimizers.register_optimizer_step_post_hook(lambda optimizer, _args, _kwargs: found.stepped(optimizer))
+    return found

@@ -1,0 +1,114 @@
+"""Observe calls that give wrong numbers on several ranks, by their arguments alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from dpdemo.ranks.events import Trap
+from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.startup.hook import when_imported
+from dpdemo.virtual.ops import listening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dpdemo.ranks.observe.notes import Notes
+
+aten = torch.ops.aten
+_LOSSES = {
+    aten.mse_loss.default: "mse_loss",
+    aten.huber_loss.default: "huber_loss",
+    aten.smooth_l1_loss.default: "smooth_l1_loss",
+    aten.binary_cross_entropy.default: "binary_cross_entropy",
+    aten.soft_margin_loss.default: "soft_margin_loss",
+}
+_MEAN, _LINEAR = 1, {dist.ReduceOp.SUM, dist.ReduceOp.AVG}
+
+
+class TrapNotes:
+    """Notes each kind of call once for a line."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
+        self.seen: set[tuple[str, str]] = set()
+
+    def note(self, kind: str, detail: str = "") -> None:
+        """Note a call of the line that is under way."""
+        at = users_line()
+        if (kind, at) not in self.seen:
+            self.seen.add((kind, at))
+            self.notes.write(Trap(kind, at, detail))
+
+    def loss(self, name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
+        """Return what notes a mean loss of sharded DTensors."""
+
+        @never_raises
+        def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            tensors = [each for each in args if hasattr(each, "placements")]
+            reduction = kwargs.get("reduction", args[3 if name == "binary_cross_entropy" else 2 : 4])
+            reduction = next(iter(reduction), _MEAN) if isinstance(reduction, tuple) else reduction
+            is_sharded = any(place.is_shard() for each in tensors for place in each.placements)
+            if is_sharded and reduction == _MEAN and any(each.requires_grad for each in tensors):
+                self.note("sharded-loss", name)
+
+        return look
+
+    @never_raises
+    def convolution(self, args: tuple[Any, ...], _: dict[str, Any]) -> None:
+        """Note a convolution whose rows or columns are sharded."""
+        dims = {place.dim for place in getattr(args[0], "placements", ()) if place.is_shard()}
+        if any(dim % args[0].dim() >= 2 for dim in dims) and any(size > 1 for size in args[1].shape[2:]):
+            self.note("sharded-convolution")
+
+    @never_raises
+    def fill(self, args: tuple[Any, ...], _: dict[str, Any]) -> None:
+        """Note that a pending sum is filled on each rank."""
+        if any(place.is_partial("sum") for place in getattr(args[0], "placements", ())):
+            value = args[1] if len(args) > 1 else 0
+            if not isinstance(value, (int, float)) or value:
+                self.note("filled-sum")
+
+
+def watch(notes: Notes) -> None:
+    """Look at such calls."""
+    found = TrapNotes(notes)
+    for operator, name in _LOSSES.items():
+        listening.wrapped[operator] = found.loss(name)
+    listening.wrapped[aten.convolution.default] = found.convolution
+    listening.wrapped[aten.fill_.Scalar] = found.fill
+    listening.wrapped[aten.fill_.Tensor] = found.fill
+    when_imported("torch.distributed.nn.functional", never_raises(lambda module: _functional(found, module)))
+    when_imported(
+        "torch.distributed.pipelining.schedules", never_raises(lambda module: _pipelines(found, module))
+    )
+
+
+def _functional(found: TrapNotes, module: Any) -> None:
+    """Look at differentiable reductions whose gradient is not that of a sum."""
+    forward = module._AllReduce.forward
+
+    def reduced(ctx: Any, op: Any, group: Any, tensor: Any) -> Any:
+        if op not in _LINEAR and any(ctx.needs_input_grad):
+            found.note("reduced-by", str(op).rpartition(".")[2])
+        return forward(ctx, op, group, tensor)
+
+    module._AllReduce.forward = staticmethod(reduced)
+
+
+def _pipelines(found: TrapNotes, module: Any) -> None:
+    """Look at batches that cannot be cut into equal micro-batches."""
+
+    @never_raises
+    def look(schedule: Any, args: Any) -> None:
+        rows = next((len(each) for each in args or () if isinstance(each, torch.Tensor) and each.dim()), None)
+        count = schedule._n_microbatches
+        if rows is not None and rows % count:
+            found.note("uneven-microbatches", f"{rows} rows in {count} micro-batches")
+
+    @around(module._PipelineSchedule, "_split_inputs")
+    def split(run: Any, self: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+        look(self, args)
+        return run(self, args, *rest, **kwargs)

@@ -1,0 +1,119 @@
+"""Follow the wrappers that average gradients: DistributedDataParallel and both kinds of FSDP."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from dpdemo.models.frames import is_users
+from dpdemo.ranks.observe.models import groups_of_fsdp1, groups_of_fsdp2
+from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.numbers import is_checked
+from dpdemo.startup.hook import when_imported
+
+if TYPE_CHECKING:
+    from dpdemo.ranks.observe.training import TrainingNotes
+
+
+def watch(found: TrainingNotes) -> None:
+    """Follow the modules that this process wraps."""
+    _follow_ddp(found)
+    when_imported(
+        "torch.distributed.fsdp.fully_sharded_data_parallel",
+        never_raises(lambda module: _follow_fsdp1(found, module)),
+    )
+    when_imported(
+        "torch.distributed.fsdp._fully_shard._fully_shard",
+        never_raises(lambda module: _note_no_sync(found, module.FSDPModule, "set_requires_gradient_sync")),
+    )
+    when_imported(
+        "torch.distributed.fsdp._fully_shard._fsdp_state",
+        never_raises(lambda module: _follow_fsdp2(found, module)),
+    )
+
+
+def _follow_ddp(found: TrainingNotes) -> None:
+    kind = DistributedDataParallel
+
+    @around(kind, "__init__")
+    def made(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        found.made(self, "DistributedDataParallel", [self.process_group])
+
+    @around(kind, "__getattr__")
+    def attribute(get: Any, self: Any, name: str) -> Any:
+        if name == "module" and torch.is_grad_enabled():
+            caller = sys._getframe(2)  # the first one is that of `around`
+            if is_users(caller.f_code.co_filename):
+                model = found.by_module.get(self)
+                if model is not None:
+                    model.bypass = users_line(caller)
+        return get(self, name)
+
+    _note_no_sync(found, kind, "no_sync")
+    _note_calls(found, kind)
+
+
+def _note_no_sync(found: TrainingNotes, kind: Any, name: str) -> None:
+    """Note the line that tells a wrapper not to average."""
+
+    @around(kind, name)
+    def asked(ask: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (args and args[0]):
+            found.no_sync = users_line()
+        return ask(self, *args, **kwargs)
+
+
+def _note_calls(found: TrainingNotes, kind: Any) -> None:
+    """Note the calls of a wrapper's forward."""
+
+    @around(kind, "forward")
+    def call(forward: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        model = found.by_module.get(self)
+        is_training = torch.is_grad_enabled() and self.training
+        if model is not None and is_training and is_checked(model.trains):
+            found.compare(model, users_line())
+        result = forward(self, *args, **kwargs)
+        model = model or found.by_module.get(self)
+        if model is not None:
+            found.forward(model, (args, kwargs), result, is_training=is_training)
+        return result
+
+
+def _follow_fsdp1(found: TrainingNotes, module: Any) -> None:
+    """Follow the outermost FullyShardedDataParallel, which is known once its first call begins."""
+
+    @around(module, "_root_pre_forward")
+    def root_pre_forward(prepare: Any, state: Any, inner: Any, *args: Any) -> Any:
+        result = prepare(state, inner, *args)
+        if state._is_root and state not in found.by_module:
+            found.made(state, "FullyShardedDataParallel", groups_of_fsdp1(state))
+        return result
+
+    _note_no_sync(found, module.FullyShardedDataParallel, "no_sync")
+    _note_calls(found, module.FullyShardedDataParallel)
+
+
+def _follow_fsdp2(found: TrainingNotes, module: Any) -> None:
+    """Follow the outermost module under fully_shard, which is known once its first call begins."""
+    state = module.FSDPState
+    inputs: dict[int, Any] = {}
+
+    @around(state, "_pre_forward")
+    def pre_forward(before: Any, self: Any, inner: Any, args: Any, kwargs: Any) -> Any:
+        if self._is_root is None:  # those inside it know by now that they are not
+            found.made(inner, "fully_shard", groups_of_fsdp2(inner))
+        if self._is_root is not False:
+            inputs[id(inner)] = args, kwargs
+        return before(self, inner, args, kwargs)
+
+    @around(state, "_post_forward")
+    def post_forward(after: Any, self: Any, inner: Any, given: Any, output: Any) -> Any:
+        model = found.by_module.get(inner)
+        if model is not None and id(inner) in inputs:
+            is_training = torch.is_grad_enabled() and inner.training
+            found.forward(model, inputs.pop(id(inner)), output, is_training=is_training)
+        return after(self, inner, given, output)

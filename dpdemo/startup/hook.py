@@ -1,0 +1,68 @@
+"""Functions that run once a module is imported, and the names that a process and its children share.
+
+It knows the standard library alone: `sitecustomize.py` loads it where dpdemo cannot be imported yet.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+GPUS = "DPDEMO_CHILDREN_GPUS"
+"""The GPUs that children open, as `Hardware.to_text` writes them."""
+PATH = "PYTHONPATH"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+HIDDEN = "hidden-by-dpdemo"
+"""No GPU is called so: real GPUs are hidden from a process that has this in CUDA_VISIBLE_DEVICES."""
+
+LAUNCHER = "DPDEMO_RANKS_LAUNCHER"
+"""The process that launched the ranks of a program and prints the traceback of one that fails."""
+
+Load = Callable[[ModuleType], None]
+
+
+class Finder(MetaPathFinder):
+    """Finds a module as Python does, and lets `run` load it, once."""
+
+    def __init__(self, name: str, run: Callable[[Load, ModuleType], None]) -> None:
+        self.name, self.run = name, run
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Return where the module is; programs ask that without importing it, too."""
+        if fullname != self.name:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: object) -> None:
+        load = loader.exec_module  # type: ignore[attr-defined]
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # type: ignore[attr-defined]
+            self.run(load, module)
+            sys.meta_path.remove(self)
+
+        loader.exec_module = exec_module  # type: ignore[attr-defined]
+
+
+def when_imported(name: str, then: Callable[[ModuleType], object]) -> None:
+    """Call `then` with a module once it is imported, which may be now or never: to import it costs time."""
+
+    def run(load: Load, module: ModuleType) -> None:
+        load(module)
+        then(module)
+
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, Finder(name, run))

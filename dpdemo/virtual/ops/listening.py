@@ -1,0 +1,15 @@
+"""Listeners for the numbers that the host reads, random draws, and operators of DTensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+reads: list[Callable[[Any, Any], None]] = []
+"""Each is called with a tensor and the number that was read of it."""
+draws: list[Callable[[Any, Any], None]] = []
+"""Each is called with a random operator and its result."""
+wrapped: dict[Any, Callable[[tuple[Any, ...], dict[str, Any]], None]] = {}
+"""By operator, what is called with its arguments before a subclass of tensors, such as DTensor, runs it."""

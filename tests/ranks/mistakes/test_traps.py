@@ -1,0 +1,34 @@
+"""A call gives wrong numbers on several ranks, by its arguments."""
+
+import pytest
+from rankevents import AT, mistakes
+
+from dpdemo.ranks.events import Trap
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "words"),
+    [
+        (
+            "sharded-loss",
+            "mse_loss",
+            "F.mse_loss of sharded DTensors: the mean is right, its gradient is 2 times",
+        ),
+        ("sharded-convolution", "", "height or width is sharded"),
+        ("filled-sum", "", "counts once for each of 2 ranks"),
+        ("reduced-by", "MAX", "all_reduce by MAX is not that of MAX"),
+        (
+            "uneven-microbatches",
+            "6 rows in 4 micro-batches",
+            "6 rows in 4 micro-batches do not come out even",
+        ),
+    ],
+)
+def test_each_kind_is_named_once(kind, detail, words):
+    (found,) = mistakes([Trap(kind, AT, detail)], [Trap(kind, AT, detail)])
+    assert words in found.text
+    assert found.at == AT
+
+
+def test_no_such_call_is_right():
+    assert mistakes([], []) == ()

@@ -1,0 +1,50 @@
+"""Finding ranks that can never continue, from their notes."""
+
+from pathlib import Path
+
+from dpdemo.ranks.deadlocks import stuck
+from dpdemo.ranks.events import Collective, Group, Joined, Wait
+from dpdemo.ranks.log import RankLog
+
+GROUP = Group("0 of 2", (0, 1))
+IN_SETUP = Wait("init_process_group", "train.py:4", is_setup=True)
+IN_REDUCE = [
+    Collective("0 of 2", 1, "allreduce_", "train.py:9", ((1,),), "float32", 4),
+    Wait("all_reduce", "train.py:9"),
+]
+
+
+def world(rank):
+    return Joined(rank, 2, "", "train.py:4")
+
+
+def ranks(*events_of_ranks):
+    logs = [RankLog(number, Path("none.jsonl")) for number, _ in enumerate(events_of_ranks)]
+    for log, events in zip(logs, events_of_ranks, strict=True):
+        for event in events:
+            log.take(event)
+    return logs
+
+
+def test_a_rank_that_is_slower_in_setting_up_is_not_taken_for_hung():
+    logs = ranks([world(0), GROUP, *IN_REDUCE], [IN_SETUP])
+    assert stuck(logs) == ()
+
+
+def test_a_rank_that_sets_up_once_more_by_itself_is():
+    logs = ranks([world(0), GROUP, *IN_REDUCE], [world(1), GROUP, IN_SETUP])
+    assert stuck(logs)[0] == "The ranks wait for each other; NCCL would hang:"
+
+
+def test_a_rank_waiting_for_the_setup_of_an_ended_rank_is_found():
+    logs = ranks([], [IN_SETUP])
+    logs[0].code = 0
+    first, *_, last = stuck(logs)
+    assert first == "rank 1 waits for rank 0, which has ended:"
+    assert last == "  Every rank has to call init_process_group, with the same number of ranks."
+
+
+def test_a_rank_that_waited_for_others_in_setting_up_may_be_the_last_to_end():
+    logs = ranks([IN_SETUP, world(0)], [world(1)])
+    logs[1].code = 0
+    assert stuck(logs) == ()

@@ -1,0 +1,36 @@
+"""Functions that run once a program imports a module."""
+
+import importlib
+import importlib.util
+import sys
+
+import pytest
+
+from dpdemo.startup.hook import when_imported
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "imported_late.py").write_text("value = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "imported_late"
+    sys.modules.pop("imported_late", None)
+
+
+@pytest.mark.parametrize("questions", [0, 2], ids=["imported at once", "asked for before"])
+def test_it_is_done_once_after_the_module_is_loaded(module, questions):
+    seen, finders = [], list(sys.meta_path)
+    when_imported(module, lambda found: seen.append(found.value))
+    for _ in range(questions):
+        assert importlib.util.find_spec(module) is not None
+    assert seen == []
+    importlib.import_module(module)
+    importlib.reload(sys.modules[module])
+    assert seen == [3]
+    assert sys.meta_path == finders
+
+
+def test_a_module_that_is_there_is_taken_at_once():
+    seen = []
+    when_imported("sys", seen.append)
+    assert seen == [sys]

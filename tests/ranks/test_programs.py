@@ -1,0 +1,63 @@
+"""Programs with a mistake each, and their repaired twins, under `dpdemo exec --ranks 2`.
+
+A program's docstring has the words that the report must have (`says: `, or `note: ` for a note) for the line
+marked `# here`; where a line has `# right: …`, the twin has that instead, and nothing may be reported of it.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+NAMES = sorted(path.stem for path in PROGRAMS.glob("*.py") if path.stem != "common")
+_RIGHT = re.compile(r"( *).*  # (?:here; )?right: (.*)")
+_STOPPED = {"skipped_by_one"}
+
+
+def repaired(text):
+    """Return the text of the twin."""
+    found = (_RIGHT.fullmatch(line) for line in text.splitlines())
+    return "\n".join(
+        match[1] + match[2] if match else line for match, line in zip(found, text.splitlines(), strict=True)
+    )
+
+
+def report_of(folder, text):
+    (folder / "train.py").write_text(text, "utf-8")
+    (folder / "common.py").write_text((PROGRAMS / "common.py").read_text("utf-8"), "utf-8")
+    command = [sys.executable, "-m", "dpdemo", "exec", "--ranks", "2", "--report", "report.json", "train.py"]
+    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=500)
+    assert (folder / "report.json").exists(), done.stderr
+    return done.returncode, json.loads((folder / "report.json").read_text("utf-8"))
+
+
+def test_each_program_has_a_twin_and_a_line():
+    for name in NAMES:
+        text = (PROGRAMS / f"{name}.py").read_text("utf-8")
+        assert repaired(text) != text.removesuffix("\n"), name
+        assert re.search(r"^(says|note): ", text, re.MULTILINE), name
+        assert len(re.findall(r"# here\b", text)) == 1, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_the_mistake_of_a_program_is_named_with_its_line(name, tmp_path):
+    text = (PROGRAMS / f"{name}.py").read_text("utf-8")
+    code, report = report_of(tmp_path, text)
+    line = next(number for number, each in enumerate(text.splitlines(), 1) if "# here" in each)
+    words = re.findall(r"^(?:says|note): (.*)$", text, re.MULTILINE)
+    kind = "note" if re.search(r"^note: ", text, re.MULTILINE) else "mistake"
+    found = [each for each in report["mistakes"] if all(word in each["text"] for word in words)]
+    assert [(each["at"], each["kind"]) for each in found] == [(f"train.py:{line}", kind)], report["mistakes"]
+    assert code == (name in _STOPPED), report["problem"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_reported_of_its_twin(name, tmp_path):
+    code, report = report_of(tmp_path, repaired((PROGRAMS / f"{name}.py").read_text("utf-8")))
+    assert (code, report["mistakes"], report["problem"]) == (0, [], [])
