@@ -31,7 +31,7 @@ OPTIONS = {
 OF_OTHERS = {
     *("--help", "--version", "--install-completion"),  # of the program as a whole
     *("--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--master-port", "--standalone"),
-    *("--virtual-gpus", "--epochs"),  # pytest's, and that of a user's script
+    *("--virtual-gpus", "--full-trace", "--epochs", "--new"),  # pytest's, a user's script's, a tool's
 }
 _OPTION = re.compile(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*(?![\w-])")
 

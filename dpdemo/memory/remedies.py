@@ -16,10 +16,8 @@ from dpdemo.memory.case import Case
 from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.memory.wrapping import checkpointing
 from dpdemo.models.losses import Loss, make_loss
-from dpdemo.results.memorydata import PARTS, GpuMemory, Remedy, RemedyName
+from dpdemo.results.memorydata import GpuMemory, Remedy, RemedyName
 from dpdemo.virtual.block import suspended
-
-_OF_A_ROW = ("inputs", "activations", "temporaries")
 
 
 def find_remedies(case: Case, stepper: Stepper, batch_size: int, before: Measured) -> tuple[Remedy, ...]:
@@ -179,7 +177,3 @@ def _loss_inside(stepper: Stepper) -> Iterator[Measure]:
     inside = _WithLoss(wrapper.module, stepper.loss, wrapper.dim)
     with _set(stepper, wrapper, module=inside), _set(stepper, stepper, loss=make_loss("mean")) as measure:
         yield measure
-
-
-def _part(gpu: GpuMemory, name: str) -> int:
-    return gpu.parts[PARTS.index(name)]

@@ -147,7 +147,7 @@ def _setting(report: MemoryReport) -> str:
         parts += report.wrapping.words(config.strategy)
     if config.output_device is not None:
         parts.append(f"outputs on cuda:{config.output_device}")
-    return ", ".join(filter(None, [*parts, *setting_parts(report)]))
+    return ", ".join([*parts, *setting_parts(report)])
 
 
 def setting_parts(report: MemoryReport) -> list[str]:

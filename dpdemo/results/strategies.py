@@ -8,7 +8,7 @@ from dpdemo.results.formats import Row
 from dpdemo.results.memory import MemoryReport, at_phase, setting_parts
 from dpdemo.results.memorydata import KEYS, Answer
 from dpdemo.results.memorytable import GpuLine, bars, room, table_of
-from dpdemo.results.report import Report
+from dpdemo.results.report import TableReport
 from dpdemo.results.table import Block, Canvas, styled
 from dpdemo.results.wrapping import NAMES, SHORT
 from dpdemo.sizes import size
@@ -16,7 +16,7 @@ from dpdemo.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
-class StrategiesReport(Report):
+class StrategiesReport(TableReport):
     """The same model under several strategies: a memory report for each."""
 
     SCHEMA: ClassVar[str] = "dpdemo.memory.strategies/1"
@@ -45,7 +45,7 @@ class StrategiesReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**Report.data(self), "reports": [report.data() for report in self.reports]}
+        return {**TableReport.data(self), "reports": [report.data() for report in self.reports]}
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield title and setting, the table, the bars, the answer and notes."""

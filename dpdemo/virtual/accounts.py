@@ -119,7 +119,7 @@ class Accounts:
         if nbytes:
             gpu.count(nbytes, 1)
             if self.recorder is not None:
-                self.recorder.allocated(index, birth, nbytes)
+                self.recorder.allocated(index, birth, nbytes, self.ledger.stream_of(index))
         if is_peak:
             self._set_peak(gpu)
         else:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dpdemo.virtual import state
 from dpdemo.virtual.accounts import ALLOCATED, Accounts
 from dpdemo.virtual.blocks import BLOCK_BYTES, Kind, rounded
 from dpdemo.virtual.errors import out_of_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 _LAST_BYTE = BLOCK_BYTES - 1
@@ -123,6 +122,7 @@ class Ledger:
     moved: BytesMoved = field(default_factory=BytesMoved)
     moved_in: dict[tuple[str, int | None, int | None], int] = field(default_factory=dict)
     accounts: Accounts | None = None
+    stream_of: Callable[[int], int] = lambda _: 0  # the calling thread's current stream on a GPU
     num_ooms: list[int] = field(init=False)
     allowed: list[int | None] = field(init=False)  # the capacity, or the part of it that the program may use
     fractions: dict[int, tuple[float, int]] = field(default_factory=dict)  # which part, and of how much
@@ -166,7 +166,7 @@ class Ledger:
             accounts, kind = self.accounts, allocation.kind
             allocation.birth = accounts.allocated(index, nbytes, kind, is_peak=is_peak)
             if accounts.log is not None and nbytes:
-                stream = state.stream_of(index)
+                stream = self.stream_of(index)
                 accounts.log.append(
                     (ALLOCATED, allocation.birth, index, allocation.requested, kind, self.phase, stream)
                 )

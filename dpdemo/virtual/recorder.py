@@ -6,7 +6,6 @@ The ledger's accounts tell their recorder, if they have one, of each allocation;
 
 from __future__ import annotations
 
-from dpdemo.virtual import state
 from dpdemo.virtual.caching import Block, CachingAllocator
 
 
@@ -17,9 +16,9 @@ class Recorder:
         self._blocks: dict[int, tuple[int, Block]] = {}  # by birth, with their GPU
         self.allocators = [CachingAllocator() for _ in range(num_gpus)]
 
-    def allocated(self, index: int, birth: int, num_bytes: int) -> None:
+    def allocated(self, index: int, birth: int, num_bytes: int, stream: int = 0) -> None:
         """Note that the ledger's allocation number `birth` was made on a GPU."""
-        block = self.allocators[index].allocate(num_bytes, state.stream_of(index))
+        block = self.allocators[index].allocate(num_bytes, stream)
         self._blocks[birth] = index, block
 
     def freed(self, birth: int) -> None:

@@ -96,6 +96,7 @@ class Session:
     def __post_init__(self) -> None:
         self.host_key = f"{self.key}_cpps"
         self.all_devices, self.visible = self.devices, list(range(self.num_gpus))
+        self.ledger.stream_of = lambda index: self.current.streams.get(index, 0)
 
     def see_only(self, visible: list[int]) -> None:
         """Give the GPUs `visible` numbers from 0 on, and forget the others; nothing lies on any yet."""
@@ -140,11 +141,6 @@ def the_session() -> Session:
     if session is None:
         raise VirtualGpuError("no virtual GPUs: this works only inside `with virtual_gpus(n):`")
     return session
-
-
-def stream_of(index: int) -> int:
-    """Return the calling thread's current stream on a GPU; 0, the default one, outside any block."""
-    return 0 if session is None else session.current.streams.get(index, 0)
 
 
 def check_thread(here: Session) -> None:

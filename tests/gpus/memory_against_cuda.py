@@ -25,7 +25,7 @@ import torch
 
 from dpdemo.config.load import resolve
 from dpdemo.memory import predict_memory
-from dpdemo.memory.predict import batches_of
+from dpdemo.memory.case import batches_of
 from dpdemo.models.losses import make_loss
 from dpdemo.results.memorydata import Training
 

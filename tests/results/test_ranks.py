@@ -128,7 +128,9 @@ def test_equal_ranks_share_a_row():
     collectives = (Collective("all_reduce", 6, 2048), Collective("barrier", 1, 0))
     alike = [RankResult(rank, 0, collectives, {f"cuda:{rank}": 1024}) for rank in range(3)]
     other = RankResult(3, 0, collectives[:1], {"cuda:0": 1024})
-    lines = [line.split() for line in str(RanksResult("train.py", (), (*alike, other))).splitlines()]
+    lines = [
+        line.split() for line in str(RanksResult("train.py", (), (*alike, other), verbose=True)).splitlines()
+    ]
     assert ["0–3", "all_reduce", "6", "2", "KiB"] in lines
     assert ["0–2", "barrier", "1"] in lines
     assert ["cuda:0", "2", "KiB"] in lines  # of two ranks

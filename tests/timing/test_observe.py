@@ -6,8 +6,8 @@ from fastpart import mostly_slow
 from torch import nn
 
 from dpdemo.config.load import make_config
+from dpdemo.memory.case import batches_of, opened_stepper
 from dpdemo.memory.hardware import Hardware
-from dpdemo.memory.predict import batches_of, opened_stepper
 from dpdemo.results.memorydata import Training
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.observe import observe_workload
