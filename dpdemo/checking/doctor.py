@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from dpdemo.checking.errors import find
 from dpdemo.checking.evidence import Raised
-from dpdemo.checking.messages import Known, find_known
 from dpdemo.checking.registry import rule_of
 from dpdemo.checking.rules.wrapper import wrapper_error
 from dpdemo.checking.source import line_of
 from dpdemo.errors import UsageError
 from dpdemo.models.frames import is_users
+from dpdemo.models.messages import Known, find_known
 from dpdemo.results.check import CheckReport
 from dpdemo.results.findings import Finding, Place
 

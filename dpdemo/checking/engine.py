@@ -201,9 +201,9 @@ def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int
 
 def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] = ()) -> CheckReport:
     """Let rules look at evidence; a rule that others explain keeps silent."""
-    merged = findings_of(evidence, chosen)
+    merged, failed = findings_of(evidence, chosen)
     kept = tuple(finding for finding in merged if not _is_silenced(finding))
-    notes = tuple(dict.fromkeys(_notes(evidence)))
+    notes = tuple(dict.fromkeys((*failed, *_notes(evidence))))
     return CheckReport(
         evidence.scan.model, evidence.num_gpus, kept, sizes, len(merged) - len(kept), notes,
         assumed=evidence.assumed, compared=any(map(_is_compared, evidence.probes)),
@@ -245,6 +245,12 @@ def _notes(evidence: Evidence) -> Iterator[str]:
             yield (
                 f"{evidence.scan.model}: gradients were not compared, because backward raised {error}{place}"
             )
+    with_loss = [probe for probe in evidence.probes if probe.comparison.loss_path is not None]
+    if with_loss and all(probe.norms_batches and probe.mode == "train" for probe in with_loss):
+        yield (
+            f"{evidence.scan.model}: the loss was not compared, because BatchNorm takes its statistics of "
+            "chunks, and with its layers in evaluation the model does not run, or returns no loss"
+        )
     ran = [probe for probe in evidence.probes if probe.call is not None and probe.raised is None]
     if ran and all(probe.single.used_random for probe in ran):
         yield f"{evidence.scan.model}: results were not compared, because forward draws random numbers"

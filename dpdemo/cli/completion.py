@@ -41,6 +41,13 @@ def kinds(incomplete: str) -> Offers:
     return _behind_commas(incomplete, ((kind, "") for kind in KINDS))
 
 
+def loaders(incomplete: str) -> Offers:
+    """Offer the loaders whose rule is known."""
+    from dpdemo.arithmetic.draws import RULES
+
+    return [(name, known.source) for name, known in RULES.items() if name.startswith(incomplete)]
+
+
 def _behind_commas(incomplete: str, offers: Iterable[tuple[str, str]]) -> Offers:
     before = incomplete[: incomplete.rfind(",") + 1]
     return [(before + word, meaning) for word, meaning in offers]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dpdemo.cli import options as o
-from dpdemo.cli.completion import kinds
+from dpdemo.cli.completion import kinds, loaders
 from dpdemo.cli.edge import print_hint, print_report
 from dpdemo.cli.settings import read_settings, without_effect
 from dpdemo.config.fields import INT64_MAX
@@ -17,6 +17,9 @@ from dpdemo.errors import CheckFailedError, UsageError, about
 from dpdemo.wording import show
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dpdemo.config.fields import Config
     from dpdemo.splitting.tokens import TokenOptions
 
 EXAMPLES = (
@@ -42,6 +45,8 @@ _ACCUMULATE = "Batches of an optimizer step (gradient accumulation)."
 Accumulate = Annotated[int, o.option("--accumulate N", _TOKENS, _ACCUMULATE, **o.SIZE)]
 _WITH_LENGTHS = ("seed", "group_by_length", "sort", "pack", "pad_to", "cost", "accumulate")
 _FAIL_ON = "Exit with 1 on any of: idle,uneven,lone-sample,'token-balance<0.8' (for CI)."
+_LOADER = "List which rank draws which samples, by the rule of a library: torch, accelerate, fastai, …"
+Loader = Annotated[o.Text, o.option("--loader NAME", o.DATA, _LOADER, loaders)]
 FailOn = Annotated[str, o.option("--fail-on KINDS", o.CHECKS, _FAIL_ON, kinds)]
 
 
@@ -53,6 +58,7 @@ def command(
     batch_size: o.BatchSize = None,
     data_size: o.DataSize = None,
     drop_last: o.DropLast = None,
+    loader: Loader = None,
     lengths: Lengths = None,
     seed: Seed = None,
     group_by_length: GroupByLength = False,
@@ -81,6 +87,9 @@ def command(
     below = {} if tokens is None else {"data_size": len(tokens.lengths.values)}
     above = {} if tokens is None or seed is None else {"seed": seed, "shuffle": not group_by_length}
     checked = read_settings(ctx, strategies=("dp", "ddp"), below=below, above=above)
+    if loader is not None:
+        _list_draws(ctx, checked, loader, form, save)
+        return
     fail_on, limit = _take_balance(fail_on, has_lengths=tokens is not None)
     failing = parse_kinds(fail_on) if fail_on else ()
     if not checked.is_builtin:
@@ -96,6 +105,18 @@ def command(
         found.append(f"--fail-on token-balance<{limit:g}: {report.tokens.short()}")
     if found:
         raise CheckFailedError("\n".join(found))
+
+
+def _list_draws(
+    ctx: typer.Context, config: "Config", loader: str, form: str, save: "list[Path] | None"
+) -> None:
+    """List the draws of each rank, in place of the rows."""
+    from dpdemo.splitting.draws import predict_draws
+
+    without_effect(ctx, ("lengths", "fail_on"), "no `--loader` beside it", loader, "leave one of them out")
+    if form not in {"table", "json"}:
+        raise UsageError(f"expected table or json beside `--loader`, got `{form}`", key="form")
+    print_report(predict_draws(config, loader), form, save, quiet=True)
 
 
 def _read_tokens(ctx: typer.Context) -> "TokenOptions | None":

@@ -35,7 +35,7 @@ class Keys(TypedDict, total=False):
     drop_last: bool
     seed: int
     dtype: DType
-    strategy: Literal["dp", "ddp"]
+    strategy: Literal["dp", "ddp", "fsdp2"]
     nodes: int
     processes: int | None
     batch_size_is: Literal["per-rank", "global"] | None
@@ -103,10 +103,10 @@ class Config:
     drop_last: bool = flag("Leave out a last batch that is not full.")
     seed: int = key(0, "Seed of data and weights.", kinds.ROWS, "1")
     dtype: DType = key("float32", "Type of the model's numbers.", kinds.words(*get_args(DType)), "bfloat16")
-    strategy: Literal["dp", "ddp"] = key(
+    strategy: Literal["dp", "ddp", "fsdp2"] = key(
         "dp",
-        "DataParallel (dp), or DistributedDataParallel with a process for each rank (ddp).",
-        kinds.words("dp", "ddp"),
+        "DataParallel (dp), or a process for each rank: DistributedDataParallel (ddp), fully_shard (fsdp2).",
+        kinds.words("dp", "ddp", "fsdp2"),
         "ddp",
     )
     nodes: int = key(1, "Machines that the ranks of `ddp` run on.", kinds.NODES, "2")

@@ -22,6 +22,7 @@ from typing import Any
 
 from dpdemo.errors import UsageError, about
 from dpdemo.files import current_folder
+from dpdemo.models.advice import advice
 from dpdemo.models.frames import is_watchers
 
 INTERRUPTED = 130
@@ -181,6 +182,8 @@ def _show(error: BaseException) -> None:
         sys.last_exc = error
     try:
         sys.excepthook(type(error), error, error.__traceback__)
+        if "RANK" not in os.environ:  # a rank's launcher reports the advice
+            sys.stderr.writelines(f"hint: {line}\n" for line in advice(error))
     except Exception:  # noqa: BLE001 - the user's own hook may raise anything
         print("Error in sys.excepthook:", file=sys.stderr)  # noqa: T201 - Python's words
         traceback.print_exc()

@@ -3,35 +3,38 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from dpdemo.arithmetic.chunk import split_batch
-from dpdemo.errors import RunError
+from dpdemo.config.load import make_config
+from dpdemo.errors import RunError, UsageError
+from dpdemo.memory.blocks import blocks_of
+from dpdemo.memory.case import Case
 from dpdemo.memory.steps import Measured, Stepper
+from dpdemo.memory.wrapping import checkpointing
 from dpdemo.models.losses import Loss, make_loss
 from dpdemo.results.memorydata import PARTS, GpuMemory, Remedy, RemedyName
+from dpdemo.virtual.block import suspended
+
+_OF_A_ROW = ("inputs", "activations", "temporaries")
 
 
-def find_remedies(
-    stepper: Stepper, batch_size: int, before: Measured, say: Callable[[str], None]
-) -> tuple[Remedy, ...]:
+def find_remedies(case: Case, stepper: Stepper, batch_size: int, before: Measured) -> tuple[Remedy, ...]:
     """Try each change at a batch size, and return what the GPU with the least room gains by it.
 
     Changes that gain nothing, or with which the model cannot run, are left out. The best comes first: after
     it the GPU with the least room, the same or another, has most.
     """
     found = []
-    for change in _changes(stepper, batch_size):
-        say(f"with {change.name}")
+    for change in _changes(case, stepper, batch_size):
+        case.say(f"with {change.name}")
         try:
             with change.made as measure:
                 after = measure(batch_size)
-        except RunError:  # such as BatchNorm's, of a chunk with one row
+        except (RunError, UsageError):  # such as BatchNorm's, of a chunk with one row
             continue
         worst, was = _worst(after), _worst(before)
         gain = (worst.spare_bytes or 0) - (was.spare_bytes or 0)
@@ -69,9 +72,14 @@ def _set(stepper: Stepper, owner: Any, **values: object) -> Iterator[Measure]:
             setattr(owner, name, value)
 
 
-def _changes(stepper: Stepper, batch_size: int) -> Iterator[_Change]:
+def _changes(case: Case, stepper: Stepper, batch_size: int) -> Iterator[_Change]:
     if not stepper.training.inference:
-        yield from _changes_of_training(stepper, batch_size)
+        yield from _changes_of_training(case, stepper, batch_size)
+    yield from _changes_of_wrapper(stepper)
+    yield from _changes_of_strategy(case, stepper)
+
+
+def _changes_of_wrapper(stepper: Stepper) -> Iterator[_Change]:
     wrapper = stepper.built.wrapper
     if not isinstance(wrapper, nn.DataParallel) or len(wrapper.device_ids) < 2:
         return
@@ -79,13 +87,14 @@ def _changes(stepper: Stepper, batch_size: int) -> Iterator[_Change]:
         yield from _changes_of_gathering(stepper, wrapper)
 
 
-def _changes_of_training(stepper: Stepper, batch_size: int) -> Iterator[_Change]:
-    training = stepper.training
-    blocks = repeated_blocks(stepper.built.model)
-    if blocks is not None:
-        how = f"torch.utils.checkpoint around each {blocks.__name__}"
-        yield _Change("activation checkpointing", how, _checkpointing(stepper, blocks))
-    if not training.amp:
+def _changes_of_training(case: Case, stepper: Stepper, batch_size: int) -> Iterator[_Change]:
+    training, wrapping = stepper.training, case.wrapping
+    blocks = blocks_of(stepper.built.model, wrapping.blocks)
+    if blocks and not wrapping.checkpoint:
+        kinds = [*dict.fromkeys(type(block) for block in blocks)]
+        how = f"torch.utils.checkpoint around each {' and '.join(map(_plain_name, kinds))}"
+        yield _Change("activation checkpointing", how, _checkpointing(stepper, kinds))
+    if not training.amp and not wrapping.mixed:
         how = 'torch.autocast("cuda", dtype=torch.bfloat16) around the forward pass'
         yield _Change("autocast", how, _set(stepper, stepper, training=replace(training, amp=True)))
     if batch_size > 1:
@@ -97,11 +106,29 @@ def _changes_of_gathering(stepper: Stepper, wrapper: nn.DataParallel[nn.Module])
     if not stepper.training.inference:
         how = "return the loss from forward, so that only numbers are gathered"
         yield _Change("loss inside the model", how, _loss_inside(stepper))
-        how = "a process for each GPU, which holds the gradients once more, to send them"
-        yield _Change("DistributedDataParallel", how, _distributed(stepper, wrapper))
     other = next(index for index in reversed(wrapper.device_ids) if index != wrapper.output_device)
     how = f"DataParallel(model, output_device={other})"
     yield _Change("another output_device", how, _set(stepper, wrapper, output_device=other))
+
+
+def _changes_of_strategy(case: Case, stepper: Stepper) -> Iterator[_Change]:
+    """Yield the strategy with a process for each GPU, last, since it builds the model again."""
+    is_own = case.config.strategy == "dp" and not stepper.training.inference
+    if not is_own or len(set(case.config.ordinals or ())) < 2 or case.config.dim:
+        return
+    how = "a process for each GPU, which holds the gradients once more, to send them"
+    yield _Change("DistributedDataParallel", how, _in_processes(case))
+
+
+def _plain_name(kind: type[nn.Module]) -> str:
+    """Name a block's class as the user knows it; `fully_shard` makes a class of its own from it."""
+    return kind.__name__.removeprefix("FSDP") if hasattr(kind, "unshard") else kind.__name__
+
+
+@contextmanager
+def _checkpointing(stepper: Stepper, kinds: list[type[nn.Module]]) -> Iterator[Measure]:
+    with checkpointing(kinds):
+        yield stepper.measure
 
 
 @contextmanager
@@ -111,61 +138,24 @@ def _accumulating(stepper: Stepper) -> Iterator[Measure]:
         yield lambda batch_size: measure(-(-batch_size // 2))
 
 
-def repeated_blocks(model: nn.Module) -> type[nn.Module] | None:
-    """Return the class of the blocks that a model repeats: those of its list with the most parameters."""
-    lists = [module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))]
-    alike = [blocks for blocks in lists if _are_blocks(list(blocks))]
-    if not alike:
-        return None
-    largest = max(alike, key=lambda blocks: sum(parameter.numel() for parameter in blocks.parameters()))
-    return type(largest[0])
-
-
-def _are_blocks(parts: list[nn.Module]) -> bool:
-    is_alike = len(parts) > 1 and len({type(part) for part in parts}) == 1
-    return is_alike and len(list(parts[0].modules())) > 2
-
-
 @contextmanager
-def _checkpointing(stepper: Stepper, kind: type[nn.Module]) -> Iterator[Measure]:
-    """Recompute the activations of each block of a class in the backward pass, in replicas too."""
-    forward: Any = kind.forward
-    is_inherited = "forward" not in vars(kind)
-
-    def checkpointed(self: nn.Module, *args: object, **kwargs: Any) -> object:
-        if not torch.is_grad_enabled():
-            return forward(self, *args, **kwargs)
-        run = partial(forward, self)
-        return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
-
-    try:
-        with _set(stepper, kind, forward=checkpointed) as measure:
-            yield measure
-    finally:
-        if is_inherited:
-            del kind.forward
-
-
-@contextmanager
-def _distributed(stepper: Stepper, wrapper: nn.DataParallel[nn.Module]) -> Iterator[Measure]:
-    """Run the first GPU's chunk alone, as each process does, and add the buckets of its gradients."""
-    device_ids = wrapper.device_ids
-    trained = [parameter for parameter in wrapper.parameters() if parameter.requires_grad]
-    buckets = sum(parameter.nbytes for parameter in trained)
+def _in_processes(case: Case) -> Iterator[Measure]:
+    """Measure a rank of DistributedDataParallel instead, with the rows of a GPU, in a block of its own."""
+    config = case.config
+    ranks = len(config.ordinals or ())
+    values = {**config.values(), "strategy": "ddp", "output_device": None}
 
     def measure(batch_size: int) -> Measured:
-        alone = stepper.measure(split_batch(batch_size, len(device_ids)).largest)
-        first = alone.gpus[device_ids[0]]
-        held = {"temporaries": _part(first, "temporaries") + buckets}
-        parts = tuple(held.get(name, size) for name, size in zip(PARTS, first.parts, strict=True))
-        each = replace(first, parts=parts, reserved_bytes=first.reserved_bytes + buckets)
-        gpus = tuple(
-            replace(each, device=gpu.device, capacity_bytes=gpu.capacity_bytes) for gpu in alone.gpus
-        )
-        return replace(alone, gpus=gpus)
+        other = replace(case, config=make_config(values), say=lambda _: None)
+        with suspended(), other.opened() as stepper:
+            measured = stepper.measure(split_batch(batch_size, ranks).largest)
+        first, names = measured.gpus[0], dict.fromkeys(config.ordinals or ())
+        capacities = case.hardware.capacities(len(names))
+        each = zip(names, capacities, strict=True)
+        gpus = [replace(first, device=f"cuda:{name}", capacity_bytes=limit) for name, limit in each]
+        return replace(measured, gpus=tuple(gpus))
 
-    with _set(stepper, wrapper, device_ids=device_ids[:1]):
-        yield measure
+    yield measure
 
 
 class _WithLoss(nn.Module):

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from torch import nn
 from dpdemo.errors import DpdemoError, RunError, UsageError
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker, shapes_of
+from dpdemo.memory.trace import RESET, Figures, Lane, Replay, lanes_of, live_events
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.losses import Loss, make_loss, resolve_loss
@@ -24,12 +26,13 @@ from dpdemo.models.modules import BuiltModel
 from dpdemo.results.batches import Shape
 from dpdemo.results.memorydata import PARTS, GpuMemory, Phase, Training
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
-from dpdemo.virtual.blocks import rounded
+from dpdemo.virtual.blocks import KIND_NAMES, rounded
 from dpdemo.watching.seam import around
+from dpdemo.watching.tree import tensors_in
 
-_OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, lr=0.1),
+    "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "adafactor": torch.optim.Adafactor,
@@ -68,6 +71,9 @@ class Measured:
     inputs: tuple[tuple[str, Shape], ...]
     loss: str
     gpus: tuple[GpuMemory, ...]
+    output_bytes: tuple[int, ...] = ()
+    """The bytes of the model's output on each GPU."""
+    lanes: tuple[Lane, ...] = ()
 
 
 class Stepper:
@@ -88,15 +94,19 @@ class Stepper:
         self.batches = batches
         self._capacities = capacities
         self.hardware = hardware or Hardware()
-        self._recorder = gpus.recorder
+        self._log = gpus.log()
+        self._marks: list[int] = []
         gpus.count_scratch(self.hardware.scratch_capability)
         self.loss: Loss = make_loss(training.loss)
+        self._output_bytes: tuple[int, ...] = ()
         self.optimizer = self._make_optimizer()
 
     def _make_optimizer(self) -> torch.optim.Optimizer | None:
         make = _OPTIMIZERS.get(self.training.optimizer)
         trained = [parameter for parameter in self.built.model.parameters() if parameter.requires_grad]
-        return None if make is None or self.training.inference or not trained else make(trained)
+        if make is None or self.training.inference or not trained:
+            return None
+        return make(trained, fused=True) if self.training.fused else make(trained)
 
     def measure(self, batch_size: int) -> Measured:
         """Make a step and return the memory of each GPU.
@@ -108,13 +118,17 @@ class Stepper:
         try:
             with warnings.catch_warnings(), users_model():
                 warnings.simplefilter("ignore")  # a model's warnings are about its numbers
-                inputs, loss = self._warm_step(batch_size)
+                inputs, loss, lanes = self._traced(batch_size)
         except DpdemoError:
             raise
         except Exception as error:
             raise self._refusal(batch_size, error) from error
-        gpus = tuple(self._memory_of(index) for index in range(len(self.gpus)))
-        return Measured(batch_size, inputs, loss, gpus)
+        return Measured(batch_size, inputs, loss, self.booked(lanes), self._output_bytes, tuple(lanes))
+
+    @property
+    def books_twice(self) -> bool:
+        """Whether the first pass may count as the second: ranks make their buckets again after the first."""
+        return isinstance(self.built.wrapper, nn.DataParallel) and self.training.zero_grad == "before"
 
     def step_again(self, batch_size: int) -> None:
         """Make another step after a measured one, for callers that count something other than memory."""
@@ -139,29 +153,67 @@ class Stepper:
         if self.optimizer is not None:
             self.optimizer.state.clear()
 
-    def _warm_step(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str]:
-        """Make two steps, and let the ledger see the second alone."""
+    def _traced(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str, list[Lane]]:
+        """Make the step that counts, which is the second, and return its lanes.
+
+        Each prediction is that of a program that has just begun.
+        """
         self.forget_optimizer_state()
         self.built.model.zero_grad()
-        self._restart_recorder()  # each prediction is that of a program that has just begun
-        leaves_something = self.optimizer is not None or self.training.zero_grad != "before"
-        if leaves_something and not self.training.inference:
-            self._step(batch_size)
         gc.collect()
-        self.gpus.reset_peaks()
-        return self._step(batch_size)
+        self._log[:] = live_events(self._log)
+        self._marks = [len(self._log)]
+        if self.training.inference or (self.optimizer is None and self.training.zero_grad == "before"):
+            found = self._step(batch_size)
+            script: tuple[int, ...] = (RESET, 1)
+        elif self.books_twice and self.optimizer is not None:
+            found, script = self._pass_and_steps(batch_size)
+        else:
+            self._step(batch_size)
+            gc.collect()
+            self._mark()
+            found, script = self._step(batch_size), (1, RESET, 2)
+        self._mark()
+        return *found, self._lanes(script)
 
-    def _restart_recorder(self) -> None:
-        self._recorder.restart()
-        for index in range(len(self.gpus)):
-            for size in self._workspaces:
-                self._recorder.hold(index, rounded(size))
+    def _pass_and_steps(
+        self, batch_size: int
+    ) -> tuple[tuple[tuple[tuple[str, Shape], ...], str], tuple[int, ...]]:
+        """Make one pass and two steps of the optimizer: the log of the pass is booked twice, if it may be."""
+        found = self._step(batch_size, num_updates=2)  # its marks end the pass and each step: parts 1 to 3
+        self._mark()  # 4: the loop's variables go
+        gc.collect()
+        self._mark()
+        self._zero_grad()
+        if all(lane.is_closed((1, 2, 4, 5, 6)) for lane in self._lanes((), more=[len(self._log)])):
+            return found, (1, 2, 4, 5, RESET, 6, 1, 3)
+        self._mark()
+        return self._step(batch_size), (1, 2, 3, 4, 5, RESET, 6, 7)
+
+    def _mark(self) -> None:
+        self._marks.append(len(self._log))
+
+    def _lanes(self, script: tuple[int, ...], more: Sequence[int] = ()) -> list[Lane]:
+        cuts = [*pairwise([*self._marks, *more])]
+        return lanes_of(self._log, cuts, script, len(self.gpus))
+
+    def booked(self, lanes: Sequence[Lane]) -> tuple[GpuMemory, ...]:
+        """Replay the lanes of all GPUs; equal ones, such as those of replicas, once."""
+        known: list[tuple[Lane, Figures]] = []
+        gpus = []
+        for index, lane in enumerate(lanes):
+            figures = next((figures for other, figures in known if other == lane), None)
+            if figures is None:
+                figures = Replay(lane, self._workspaces).figures()
+                known.append((lane, figures))
+            gpus.append(self._memory_of(index, figures))
+        return tuple(gpus)
 
     @property
     def _workspaces(self) -> list[int]:
         return self.hardware.workspaces(inference=self.training.inference)
 
-    def _step(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str]:
+    def _step(self, batch_size: int, num_updates: int = 1) -> tuple[tuple[tuple[str, Shape], ...], str]:
         self.gpus.phase = "between steps"
         if self.training.zero_grad != "after":
             self._zero_grad()
@@ -178,12 +230,28 @@ class Stepper:
                 with _phase(self.gpus, "loss"):
                     name = resolve_loss(self.training.loss, output)
                     loss = self.loss(output)
+                self._output_bytes = self._bytes_of(output)
+                if self.training.frees_output:
+                    del output
         with _phase(self.gpus, "backward"):
             torch.autograd.backward(loss)
-        if self.optimizer is not None:
+        for _ in range(num_updates if self.optimizer is not None else 0):
+            if num_updates > 1:
+                self._mark()
             with _phase(self.gpus, "optimizer step"):
-                self.optimizer.step()
+                self.optimizer.step()  # type: ignore[union-attr] # it is asked for above
+        if num_updates > 1:
+            self._mark()
         return shapes, name
+
+    def _bytes_of(self, output: object) -> tuple[int, ...]:
+        """Return the bytes that a model's output takes on each GPU; views of one storage count once."""
+        found = [0] * len(self.gpus)
+        storages = {id(each): each for each in map(torch.Tensor.untyped_storage, tensors_in(output))}
+        for storage in storages.values():
+            if storage.device.type == "cuda":
+                found[storage.device.index] += rounded(storage.nbytes())
+        return tuple(found)
 
     def _zero_grad(self) -> None:
         self.built.model.zero_grad(set_to_none=self.training.zero_grad != "to-zero")
@@ -191,18 +259,18 @@ class Stepper:
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast("cuda") if self.training.amp else contextlib.nullcontext()
 
-    def _memory_of(self, index: int) -> GpuMemory:
-        parts, most = self.gpus.peak_by_kind(index), self.gpus.most_by_kind(index)
-        is_used = any(parts.values())
-        workspaces = self._workspaces if is_used else []
-        parts["library workspaces"] = most["library workspaces"] = sum(workspaces)
+    def _memory_of(self, index: int, figures: Figures) -> GpuMemory:
+        parts = dict(zip(KIND_NAMES, figures.parts, strict=True))
+        most = dict(zip(KIND_NAMES, figures.most, strict=True))
+        is_used = any(figures.parts)
+        parts["library workspaces"] = most["library workspaces"] = sum(self._workspaces) if is_used else 0
         return GpuMemory(
             device=f"cuda:{index}",
             parts=tuple(parts[part] for part in PARTS),
-            phase=self.gpus.peak_phase(index),  # type: ignore[arg-type] # the phases are set above
+            phase=figures.phase,  # type: ignore[arg-type] # the phases are set above
             capacity_bytes=self._capacities[index],
             largest=tuple(most[part] for part in PARTS),
-            reserved_bytes=self._recorder.allocators[index].reserved_bytes if is_used else 0,
+            reserved_bytes=figures.reserved_bytes if is_used else 0,
             context_bytes=self.hardware.reserve_bytes if is_used else 0,
         )
 

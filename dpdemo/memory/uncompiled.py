@@ -1,9 +1,11 @@
-"""Keep PyTorch's compiler from being imported for a prediction, which does not compile.
+"""Keep PyTorch's compiler and sympy from being imported for a prediction, which uses neither.
 
-Optimizers, and those of PyTorch's kernels without numbers that are written in Python, call functions
-that tell the compiler to leave them alone (`torch/_compile.py`, `torch/optim/optimizer.py`), and these import
-it: a fifth of what a prediction costs. Here a stub answers the two things that they ask. Whoever asks for
-anything else, such as a model that compiles a part of itself, gets the compiler, which then stays.
+Optimizers, and those of PyTorch's kernels without numbers that are written in Python, call functions that
+tell the compiler to leave them alone (`torch/_compile.py`, `torch/optim/optimizer.py`), and these import it.
+The kernels also ask whether a size is symbolic (`torch._check`, `elementwise_dtypes`), which imports sympy
+and `torch.fx.experimental.symbolic_shapes`: together two fifths of what a prediction costs. Here stand-ins
+answer what is asked of plain numbers. Whoever asks for anything else, such as a model that compiles a part
+of itself, gets the module, which then stays, and the stand-in hands everything on to it.
 """
 
 from __future__ import annotations
@@ -20,17 +22,75 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_NAME = "torch._dynamo"
+_COMPILER, _SYMPY, _SHAPES = "torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes"
 _KEPT = "__dynamo_disable"
 """The attribute of a function in which `torch/_compile.py` caches the disabled one."""
+_PLAIN = (bool, int, float)
 
 
-class _NotCompiling(ModuleType):
+class _StandIn(ModuleType):
+    """Stands in for a module until somebody asks for more than it has."""
+
+    def __init__(self, name: str, **given: Any) -> None:
+        super().__init__(name)
+        self._lock = threading.RLock()
+        self._given: list[str] = []
+        self.give(given)
+
+    def __getattr__(self, name: str) -> Any:
+        # `inspect` asks every module for such names; the import of a part asks its parent for __path__
+        if name.startswith("__") and (name != "__path__" or self.__name__ == _SHAPES):  # which has no parts
+            raise AttributeError(name)
+        return getattr(self.real(), name)
+
+    def give(self, attributes: dict[str, Any]) -> None:
+        """Have some attributes, until the module itself is asked for."""
+        self._given += attributes
+        vars(self).update(attributes)
+
+    def real(self) -> ModuleType:
+        """Leave, and return the module itself."""
+        self.give_way()
+        return importlib.import_module(self.__name__)
+
+    def give_way(self) -> None:
+        """Leave, so that whoever imports the module from now on gets it."""
+        with self._lock:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+            parent, _, name = self.__name__.rpartition(".")
+            holder = vars(sys.modules[parent]) if parent in sys.modules else {}
+            if holder.get(name) is self:
+                del holder[name]
+            while self._given:
+                vars(self).pop(self._given.pop(), None)
+
+
+class _Config:
+    """The compiler's settings, of which checkpoints read and set one around each recomputation."""
+
+    error_on_nested_fx_trace = True
+
+    def __init__(self, compiler: _StandIn) -> None:
+        self._compiler = compiler
+
+    def patch(self, *args: Any, **changes: Any) -> Any:
+        """Set nothing where nobody compiles."""
+        if [*changes] == ["error_on_nested_fx_trace"] and sys.modules.get(_COMPILER) is self._compiler:
+            return contextlib.nullcontext()
+        return self._compiler.real().config.patch(*args, **changes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._compiler.real().config, name)
+
+
+class _NotCompiling(_StandIn):
     """Stands in for `torch._dynamo` as long as nobody compiles."""
 
     def __init__(self) -> None:
-        super().__init__(_NAME)
-        self._lock = threading.RLock()
+        super().__init__(_COMPILER, config=_Config(self))
         self._left_alone: list[Any] = []
 
     def disable(self, fn: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:
@@ -41,33 +101,88 @@ class _NotCompiling(ModuleType):
     def graph_break(self, *_: object, **__: object) -> None:
         """Break no graph, for there is none."""
 
-    def __getattr__(self, name: str) -> Any:
-        # `inspect` asks every module for such names; the import of a part asks its parent for __path__
-        if name.startswith("__") and name != "__path__":
-            raise AttributeError(name)
-        self.give_way()
-        return getattr(importlib.import_module(_NAME), name)
-
     def give_way(self) -> None:
-        """Leave, so that whoever imports the compiler from now on gets it."""
+        """Leave, and forget the functions that were left alone."""
         with self._lock:
-            if sys.modules.get(_NAME) is self:
-                del sys.modules[_NAME]
-            if vars(torch).get("_dynamo") is self:
-                del vars(torch)["_dynamo"]
+            super().give_way()
             while self._left_alone:
                 vars(self._left_alone.pop()).pop(_KEPT, None)
 
 
+class _Nothing:
+    """A class that nothing is of: what is no symbol is none of sympy's."""
+
+
+def _sympy() -> _StandIn:
+    return _StandIn(_SYMPY, Basic=_Nothing, Expr=_Nothing, Symbol=_Nothing)
+
+
+def _shapes() -> _StandIn:
+    found = _StandIn(_SHAPES)
+
+    def of_numbers(name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            if sys.modules.get(_SHAPES) is found and all(map(_is_plain, args)):
+                return answer(*args)
+            return getattr(found.real(), name)(*args, **kwargs)  # a symbol, or somebody kept this function
+
+        return ask
+
+    found.give({name: of_numbers(name, answer) for name, answer in _ANSWERS.items()})
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is a number, a shape of numbers, or a tensor of such a shape."""
+    if isinstance(value, torch.Tensor):
+        value = tuple(value.shape)
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return type(value) in _PLAIN
+
+
+def _truth(value: Any, *_: object) -> bool:
+    return bool(value)
+
+
+def _itself(value: Any, *_: object) -> Any:
+    return value
+
+
+def _are_equal(first: Any, second: Any) -> bool:
+    if isinstance(first, (tuple, list)) and isinstance(second, (tuple, list)):
+        return [*first] == [*second]
+    return bool(first == second)
+
+
+_IS_TRUE = (
+    *("expect_true", "guard_bool", "guard_size_oblivious", "guard_or_false", "guard_or_true"),
+    *("statically_known_true", "definitely_true"),
+)
+_ANSWERS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(_IS_TRUE, _truth),
+    **dict.fromkeys(("guard_int", "guarding_hint_or_throw", "optimization_hint"), _itself),
+    **dict.fromkeys(("free_symbols", "free_unbacked_symbols"), lambda *_: set()),
+    "has_free_unbacked_symbols": lambda *_: False,
+    "has_guarding_hint": lambda *_: True,
+    "is_nested_int": lambda *_: False,
+    "statically_known_false": lambda value: not value,
+    "sym_and": lambda *values: all(values),
+    "sym_eq": _are_equal,
+    "sym_or": lambda *values: any(values),
+}
+"""What functions of `symbolic_shapes` return for plain numbers, none of which is a symbol."""
+_MAKERS: dict[str, Callable[[], _StandIn]] = {_COMPILER: _NotCompiling, _SYMPY: _sympy, _SHAPES: _shapes}
+
+
 @contextlib.contextmanager
 def not_compiling() -> Iterator[None]:
-    """Keep PyTorch's compiler from being loaded by who does not use it, for the length of a `with` block."""
-    if _NAME in sys.modules:
-        yield
-        return
-    stand_in = _NotCompiling()
-    sys.modules[_NAME] = stand_in
+    """Keep PyTorch's compiler and sympy from being loaded by who does not use them, in a `with` block."""
+    made = [make() for name, make in _MAKERS.items() if name not in sys.modules]
+    for stand_in in made:
+        sys.modules[stand_in.__name__] = stand_in
     try:
         yield
     finally:
-        stand_in.give_way()
+        for stand_in in made:
+            stand_in.give_way()

@@ -51,6 +51,7 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
     by_number = {rank.number: rank for rank in ranks}
     for group in sorted({group for rank in ranks for group in rank.open}):
         members = next((rank.members[group] for rank in ranks if group in rank.members), ())
+        members = tuple(dict.fromkeys(members))  # a rank that sends to itself is both
         while True:
             begun = [by_number[number] for number in members if number in by_number]
             begun = [rank for rank in begun if rank.open.get(group)]

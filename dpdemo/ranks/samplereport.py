@@ -98,11 +98,12 @@ def shown(rows: Sequence[Name] | None, labels: Mapping[str, str]) -> tuple[Name,
 
 
 def coverage(ranks: Sequence[Sequence[Event]]) -> Iterator[Coverage]:
-    """Count the samples that all ranks together drew in a loader's first epoch, where all finished it."""
+    """Count the samples that all ranks drew in each loader's first whole epoch, or else in a broken one."""
     told = set()
-    for epoch in epochs_of(ranks):
+    epochs = [epoch for epoch in epochs_of(ranks) if epoch.is_listed and any(epoch.drawn)]
+    for epoch in sorted(epochs, key=lambda each: not each.is_complete):
         at = epoch.first.at
-        if epoch.is_complete and epoch.is_listed and at not in told and any(epoch.drawn):
+        if at not in told:
             told.add(at)
             yield _coverage(epoch, epoch.drawn)
             trained = epoch.trained
@@ -132,6 +133,8 @@ def _coverage(epoch: Together, drawn: Sequence[Sequence[Name]], of: str = "") ->
         "sample" if epoch.by_index or epoch.are_own else "row",
         tuple(sorted(plain, key=_order)) if len(repeated) <= _MOST_NAMED else (),
         tuple(left_out),
+        epoch.are_own,
+        epoch.is_complete,
     )
 
 

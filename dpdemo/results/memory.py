@@ -5,15 +5,27 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dpdemo.config.fields import Config
+from dpdemo.config.ranks import rows_per_rank, world_size
 from dpdemo.results.batches import Shapes, bracketed
 from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, in_json
-from dpdemo.results.memorydata import KEYS, PARTS, Answer, Fit, GpuMemory, Phase, Training
+from dpdemo.results.memorydata import (
+    KEYS,
+    MEDIAN_ERROR,
+    PARTS,
+    WORST_ERROR,
+    Answer,
+    Fit,
+    GpuMemory,
+    Phase,
+    Training,
+)
 from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
 from dpdemo.results.report import TableReport
 from dpdemo.results.table import Block, Canvas, styled
+from dpdemo.results.wrapping import NAMES, Wrapping
 from dpdemo.sizes import size
-from dpdemo.wording import counted
+from dpdemo.wording import counted, percent
 
 _ASSUMED = {
     "none": "no optimizer", "sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW",
@@ -51,11 +63,22 @@ class MemoryReport(TableReport):
     fit: Fit | None = None
     card: str = ""
     notes: tuple[str, ...] = ()
+    wrapping: Wrapping | None = None
 
     @property
     def model(self) -> str:
         """The model's name, or the user's `pkg.mod:factory`."""
         return self.config.model
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a sentence."""
+        return verdict(self)
+
+    @property
+    def num_devices(self) -> int:
+        """How many GPUs or ranks take part; an uneven shard's rank may not be among `gpus`."""
+        return len(self.gpus) if self.config.strategy == "dp" else world_size(self.config) or len(self.gpus)
 
     @property
     def fits(self) -> bool:
@@ -103,29 +126,46 @@ class MemoryReport(TableReport):
 
 def _title(report: MemoryReport) -> str:
     kind = "an inference call" if report.training.inference else "a training step"
-    gpus = f"over {counted(len(report.gpus), 'GPU')}"
+    number = report.num_devices
+    if report.config.strategy != "dp":
+        rows = f"batch size {report.batch_size} on each of {number} ranks"
+        return f"Predicted: {kind} of {report.config.model}, {rows}"
+    gpus = f"over {counted(number, 'GPU')}"
     return f"Predicted: {kind} of {report.config.model}, batch size {report.batch_size}, {gpus}"
 
 
 def _setting(report: MemoryReport) -> str:
     """List the assumptions: devices, parameters, type, optimizer, loss and inputs."""
-    config, training = report.config, report.training
+    config = report.config
     devices = Devices([gpu.device for gpu in report.gpus])
     if isinstance(config.gpus, tuple):
         devices = Devices.of("cuda", config.gpus)
-    parts = [f"DataParallel on {devices}" + (f" ({report.card})" if report.card else "")]
+    where = f"{report.num_devices} ranks" if config.nodes > 1 else str(devices)
+    card = f" ({report.card})" if report.card else ""
+    parts = [f"{NAMES[config.strategy]} on {where}{card}"]
+    if report.wrapping is not None:
+        parts += report.wrapping.words(config.strategy)
     if config.output_device is not None:
         parts.append(f"outputs on cuda:{config.output_device}")
-    parts.append(f"{number_text(report.num_parameters)} parameters")
+    return ", ".join(filter(None, [*parts, *setting_parts(report)]))
+
+
+def setting_parts(report: MemoryReport) -> list[str]:
+    """List the assumptions that no strategy changes: parameters, type, optimizer, loss and inputs."""
+    config, training = report.config, report.training
+    parts = [f"{number_text(report.num_parameters)} parameters"]
     parts.append(f"{config.dtype}{' under autocast' if training.amp else ''}")
     if not training.inference:
-        parts += [_ASSUMED[training.optimizer], _ASSUMED[training.zero_grad]]
+        parts += [
+            f"{'fused ' if training.fused else ''}{_ASSUMED[training.optimizer]}",
+            _ASSUMED[training.zero_grad],
+        ]
         parts.append(_ASSUMED.get(training.loss, f"loss {training.loss}"))
     named_inputs = tuple(("" if name.isdecimal() else name, shape) for name, shape in report.inputs)
     parts.append(f"input {', '.join(bracketed(named_inputs))}")
     if config.dim:
         parts.append(f"split along dimension {config.dim}")
-    return ", ".join(parts)
+    return parts
 
 
 def number_text(number: int) -> str:
@@ -138,7 +178,7 @@ def number_text(number: int) -> str:
     return f"{number:,}"
 
 
-def _at_phase(phase: Phase) -> str:
+def at_phase(phase: Phase) -> str:
     """Write `in forward`, `in the optimizer step`, `between steps`."""
     if phase == "between steps":
         return phase
@@ -159,6 +199,11 @@ def _notes(report: MemoryReport) -> Iterator[str]:
     if is_followed(report.gpus):
         context = size(max(gpu.context_bytes for gpu in report.gpus))
         yield f"nvidia-smi shows what PyTorch reserved and the CUDA context, taken for {context} (--reserve)."
+    if report.fit is not None and report.fit.margin:
+        yield (
+            f"Give or take: what PyTorch reserved on a real H100 was off by {percent(MEDIAN_ERROR)} in the "
+            f"median, and by {percent(WORST_ERROR)} at worst (docs/memory.md)."
+        )
     yield from report.notes
 
 
@@ -170,7 +215,7 @@ def verdict(report: MemoryReport) -> str:
     if not report.fits:
         return f"It does not fit: {_lacking(lines)}."
     line = next(line for line in lines if replace(line.gpu, device="") == replace(report.fullest, device=""))
-    when = _at_phase(line.gpu.phase)
+    when = at_phase(line.gpu.phase)
     if line.gpu.spare_bytes is None:
         holds = "each hold" if line.count > 1 else "holds"
         return f"{line.label} {holds} most: {size(line.gpu.peak_bytes)}, {when}."
@@ -189,7 +234,7 @@ def _lacking(lines: list[GpuLine]) -> str:
     parts = []
     for line in short[:_MOST_NAMED]:
         lacks = f"lack {size(-(line.gpu.spare_bytes or 0))} each" if line.count > 1 else room(line.gpu)
-        parts.append(f"{line.label} {lacks} {_at_phase(line.gpu.phase)}")
+        parts.append(f"{line.label} {lacks} {at_phase(line.gpu.phase)}")
     if rest := sum(line.count for line in short[_MOST_NAMED:]):
         parts.append(f"{rest} more GPU{'' if rest == 1 else 's'} less")
     return "; ".join(parts)
@@ -198,19 +243,24 @@ def _lacking(lines: list[GpuLine]) -> str:
 def _falls_short(report: MemoryReport) -> bool:
     """Return whether the user asked for a larger batch than the largest that fits."""
     config = report.config
-    return report.fit is not None and "batch_size" in config.given and report.fit.largest < config.batch_size
+    if report.fit is None or "batch_size" not in config.given:
+        return False
+    is_ranks = config.strategy != "dp"
+    return report.fit.largest < (rows_per_rank(config, report.num_devices) if is_ranks else config.batch_size)
 
 
 def _largest(report: MemoryReport, fit: Fit) -> str:
-    binds = f"{fit.binding} lacks {size(fit.missing_bytes)} {_at_phase(fit.phase)}"
     if not fit.largest:
-        return f"It does not fit, not even one sample: {binds}."
+        lacks = f"{fit.binding} lacks {size(fit.missing_bytes)} {at_phase(fit.phase)}"
+        return f"It does not fit, not even one sample: {lacks}."
     config = report.config
-    more = f"at {fit.largest + 1} {binds}"
+    each = "" if config.strategy == "dp" else " of each rank"
+    margin = f", give or take {fit.margin}" if fit.margin else ""
+    more = f"then {fit.binding} is full {at_phase(fit.phase)}"
     if "batch_size" not in config.given:
-        return f"The largest batch that fits is {fit.largest}: {more}."
+        return f"The largest batch{each} that fits is {fit.largest}{margin}: {more}."
     fits = "does not fit" if _falls_short(report) else "fits"
-    return f"Batch {config.batch_size} {fits}; the largest that does is {fit.largest}: {more}."
+    return f"Batch {config.batch_size}{each} {fits}; the largest that does is {fit.largest}{margin}: {more}."
 
 
 def _verdict_style(report: MemoryReport) -> str:

@@ -12,6 +12,7 @@ from dpdemo.wording import show
 PARTS = (
     *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
     *("replica copies", "gathered outputs", "temporaries", "library workspaces", "cuDNN scratch"),
+    *("gradient buckets", "gathered blocks"),
 )
 """The uses of a GPU's bytes. A storage counts by its final use."""
 
@@ -26,6 +27,7 @@ Phase = Literal[
 ]
 Optimizer = Literal["none", "sgd", "momentum", "adam", "adamw", "adafactor"]
 ZeroGrad = Literal["before", "after", "to-zero"]
+_FUSED = ("sgd", "momentum", "adam", "adamw")
 Answer = Literal["fits", "tight", "does not fit"]
 
 
@@ -36,7 +38,8 @@ class Training:
     `loss` is "output.loss", "mean", "mse", "cross-entropy" or `pkg.mod:function`; "auto" is the output's own
     loss if it has one, else the mean, and a report says which it was. `amp` says whether the forward pass
     runs under `torch.autocast`. `zero_grad` says when gradients are freed: "before" the forward pass, "after"
-    it, or never, since they are set "to-zero" instead.
+    it, or never, since they are set "to-zero" instead. `frees_output` says whether the loop drops the model's
+    output before the backward pass, `fused` whether the optimizer steps in one kernel (`fused=True`).
 
     Raises:
         UsageError: for an unknown optimizer or `zero_grad`, or a loss that has none of these forms.
@@ -48,12 +51,18 @@ class Training:
     amp: bool = False
     inference: bool = False
     zero_grad: ZeroGrad = "before"
+    frees_output: bool = False
+    fused: bool = False
 
     def __post_init__(self) -> None:
         for key, known in (("optimizer", get_args(Optimizer)), ("zero_grad", get_args(ZeroGrad))):
             if getattr(self, key) not in known:
                 got = show(getattr(self, key))
                 raise UsageError(f"expected one of {', '.join(known)}, got {got}", key=key)
+        if self.fused and self.optimizer not in _FUSED:
+            raise UsageError(
+                f"expected one of {', '.join(_FUSED)}, got {self.optimizer}", key="fused optimizer"
+            )
         if self.inference or self.loss in {"auto", *LOSSES} or (":" in self.loss and is_target(self.loss)):
             return
         near = difflib.get_close_matches(self.loss, LOSSES, n=1)
@@ -148,12 +157,17 @@ class Remedy:
     peak_bytes: int
 
 
+MEDIAN_ERROR, WORST_ERROR = 0.04, 0.13
+"""How far reserved bytes on a real H100 were off, in 39 steps of 20 models (docs/memory.md)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The largest batch with which every GPU fits, found by predictions on both sides of it.
 
     `largest` is 0 where not even one sample fits. `binding` is the first GPU that lacks room at the next
-    larger batch, and `phase` when; `missing_bytes` is what it lacks there.
+    larger batch, and `phase` when; `missing_bytes` is what it lacks there. `margin` is by how many rows the
+    answer moves if a real GPU needs MEDIAN_ERROR more or less than is predicted.
     """
 
     largest: int
@@ -162,3 +176,4 @@ class Fit:
     missing_bytes: int
     num_predictions: int
     remedies: tuple[Remedy, ...] = ()
+    margin: int = 0

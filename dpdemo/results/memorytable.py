@@ -17,7 +17,7 @@ from dpdemo.wording import percent
 SIGNS = (
     *(("P", "bright_blue"), ("G", "cyan"), ("S", "magenta"), ("B", "bright_green"), ("I", "green")),
     *(("A", "yellow"), ("R", "bright_cyan"), ("O", "red"), ("T", "white"), ("W", "bright_black")),
-    ("C", "bright_red"),
+    *(("C", "bright_red"), ("D", "bright_magenta"), ("F", "bright_yellow")),
 )
 """The letter and the colour of each of PARTS; the colour tells neighbours apart, and nothing else."""
 _ROOM = {"fits": "green", "tight": "bold yellow", "does not fit": "bold red"}
@@ -68,13 +68,18 @@ def room(gpu: GpuMemory) -> str:
 def tables(gpus: Sequence[GpuMemory], canvas: Canvas) -> Iterator[Block]:
     """Yield a table for as many columns as fit, and then the bars."""
     lines = gpu_lines(gpus)
-    table = _table(lines, _rows(gpus, [line.gpu for line in lines]), has_signs=canvas.draws_bars)
-    for band in table.bands(canvas):
+    for band in table_of(lines, [], canvas):
         yield ()
         yield band
     if canvas.draws_bars:
         yield ()
-        yield _bars(lines, canvas)
+        yield bars(lines, canvas)
+
+
+def table_of(lines: list[GpuLine], extra: list[tuple[str, list[str]]], canvas: Canvas) -> Iterator[Table]:
+    """Yield a table for as many columns as fit; `extra` are further rows, a name and a cell for each line."""
+    shown = [line.gpu for line in lines]
+    yield from _table(lines, [*_rows(shown, shown), *extra], has_signs=canvas.draws_bars).bands(canvas)
 
 
 def _rows(gpus: Sequence[GpuMemory], shown: Sequence[GpuMemory]) -> list[tuple[str, list[str]]]:
@@ -117,7 +122,8 @@ def _sign(name: str) -> Line:
     return _MARK + styled(" ") if name == "capacity" else styled("  ")
 
 
-def _bars(lines: list[GpuLine], canvas: Canvas) -> Table:
+def bars(lines: list[GpuLine], canvas: Canvas) -> Table:
+    """Return a bar for each line."""
     table = Table(("fold", "right"))
     for line in lines:
         end = share(line.gpu) or size(line.gpu.peak_bytes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpdemo.results.devices import alike, label
 from dpdemo.results.rankparts import Part, folded, ranks_label
-from dpdemo.results.ranksamples import Coverage, RankSamples, samples_part
+from dpdemo.results.ranksamples import Coverage, RankSamples, Trace, samples_part, trace_part
 from dpdemo.results.report import Report
 from dpdemo.results.table import Uncut, styled
 from dpdemo.sizes import size
@@ -16,6 +16,7 @@ from dpdemo.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dpdemo.results.against import Comparison
     from dpdemo.results.table import Block, Canvas
 
 _MOST_PARTS, _MOST_SHAPES = 8, 4
@@ -81,6 +82,8 @@ class RanksResult(Report):
     problem: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     coverage: tuple[Coverage, ...] = ()
+    comparison: Comparison | None = None
+    trace: Trace | None = None
 
     def peaks(self) -> dict[str, int]:
         """Return the peak of each GPU; those of two ranks on one GPU add up."""
@@ -100,7 +103,8 @@ class RanksResult(Report):
         if not self.problem and not any(rank.collectives for rank in self.ranks):
             yield styled("No rank made a collective, so the ranks trained or computed apart.")
         parts = [*_models(self), *_loaders(self)]
-        for part in [*parts[:_MOST_PARTS], *_sums(self)]:
+        traced = [trace_part(self.trace)] if self.trace is not None else []
+        for part in [*parts[:_MOST_PARTS], *traced, *_sums(self)]:
             yield ()
             yield from part.blocks()
         if len(parts) > _MOST_PARTS:
@@ -113,6 +117,9 @@ class RanksResult(Report):
             label = styled(f"{mistake.kind.capitalize()}: ", "bold yellow")
             yield label + styled(f"{mistake.text} ({mistake.at})")
             yield styled(f"  {mistake.advice}")
+        if self.comparison is not None:
+            yield ()
+            yield from self.comparison.blocks()
 
 
 def _title(report: RanksResult) -> str:

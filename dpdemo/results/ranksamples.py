@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dpdemo.results.table import Column
 
 _MOST_NAMED, _MOST_BATCHES, _WIDTH, _MOST_RANKS = 12, 3, 36, 8
+_MOST_VISITS = 20
 _TIMES = {1: "once", 2: "twice", 3: "three times"}
 UNLOADED = "Rows that entered"
 """Beginning of the name of rows that came from no loader."""
@@ -64,6 +65,58 @@ class Coverage:
     repeated: tuple[int | str, ...] = ()
     left_out: tuple[int | str, ...] = ()
     """The first of those, if they are few."""
+    are_own: bool = False
+    """Whether each rank indexes a set of its own, so that samples are compared by content."""
+    is_complete: bool = True
+    """Whether all ranks came to the end of the epoch: else nothing is known of what they did not draw."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One draw of a sample: by which rank, in which epoch and batch (from 1), as which row of it (from 0)."""
+
+    at: str
+    rank: int
+    epoch: int
+    batch: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All draws of one sample; `is_whole` unless some lists of samples were too long to keep."""
+
+    sample: str
+    visits: tuple[Visit, ...]
+    is_whole: bool = True
+
+
+def trace(of_ranks: Mapping[int, Sequence[RankSamples]], sample: str) -> Trace:
+    """Follow one sample, named by its index or by its content, through the epochs of all ranks."""
+    found, is_whole = [], True
+    for rank, loaders in of_ranks.items():
+        for each in loaders:
+            for done in each.passes:
+                is_whole &= bool(done.batches) or not done.drawn
+                for number, batch in enumerate(done.batches, 1):
+                    rows = [row for row, name in enumerate(batch) if str(name) == sample]
+                    found += [Visit(each.at, rank, done.epoch, number, row) for row in rows]
+    return Trace(sample, tuple(found), is_whole)
+
+
+def trace_part(traced: Trace) -> Part:
+    """List where a sample was drawn."""
+    rows = [
+        (str(visit.rank), str(visit.epoch or ""), str(visit.batch), str(visit.row), visit.at)
+        for visit in traced.visits[:_MOST_VISITS]
+    ]
+    left = len(traced.visits) - len(rows)
+    below = [f"and {left} more: --report FILE.json"] if left else []
+    below += [] if rows else ["No rank drew it."]
+    below += [] if traced.is_whole else ["Some epochs were too long to keep each sample of them."]
+    head = ("rank", "epoch", "batch", "row", "from")
+    columns: tuple[Column, ...] = ("right", "right", "right", "right", "fold")
+    return Part(f"Sample {traced.sample}", columns, head, tuple(rows), tuple(below))
 
 
 def samples_part(of_ranks: Mapping[int, RankSamples | None], coverage: Sequence[Coverage]) -> Part:
@@ -84,6 +137,8 @@ def samples_part(of_ranks: Mapping[int, RankSamples | None], coverage: Sequence[
     columns: tuple[Column, ...] = ("keep", "right", "right", "right", "fold")
     columns = columns[: len(head) - shows] + columns[-1:] * shows
     below = tuple(map(coverage_line, coverage))
+    if any(each.are_own for each in coverage):
+        below += ("Each rank's data set is its own: samples of two ranks are the same if their content is.",)
     if first.kind == UNLOADED:
         below += ("No loader that dpdemo follows gave them: a row is known by its content, not by an index.",)
     elif first.by == "content":
@@ -139,7 +194,7 @@ def _number(name: int | str) -> int | None:
 def coverage_line(epoch: Coverage) -> str:
     """Write how often samples were drawn: `Epoch 1, all ranks: 20 drawn from 19 samples: 1 twice, …`."""
     source = f"{epoch.num_distinct} distinct {epoch.noun}{'' if epoch.num_distinct == 1 else 's'}"
-    if epoch.length is not None:
+    if epoch.length is not None and epoch.is_complete:
         source = counted(epoch.length, epoch.noun)
     return f"{epoch.of}, all ranks: {epoch.drawn} drawn from {source}: {times_text(epoch)}"
 
@@ -149,10 +204,12 @@ def times_text(epoch: Coverage) -> str:
     parts = []
     for times, count in sorted(epoch.times.items(), reverse=True):
         word = often(times)
-        if len(epoch.times) == 1 and not epoch.num_left_out:
+        if len(epoch.times) == 1 and (not epoch.num_left_out or not epoch.is_complete):
             parts.append(f"each {word}")
         else:
             parts.append(f"{count} {word}{_named(epoch.repeated if times > 1 else (), count)}")
+    if not epoch.is_complete:
+        return ", ".join([*parts, "left before its end"])
     never = f"{epoch.num_left_out} never{_named(epoch.left_out, epoch.num_left_out)}"
     end = "none left out" if epoch.length is not None else "length unknown"
     return ", ".join([*parts, never if epoch.num_left_out else end])

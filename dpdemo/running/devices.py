@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-import torch
-
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import memory_told
@@ -47,6 +45,8 @@ def num_virtual(config: Config) -> int:
 
 def num_visible() -> int:
     """Count the GPUs that torch sees and can use."""
+    import torch  # a launcher of virtual ranks needs none
+
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from dpdemo.arithmetic.chunk import Split
 from dpdemo.config.fields import Config
-from dpdemo.config.load import Keys, resolve, showing_keys
+from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
 from dpdemo.config.ranks import distribute_epoch
 from dpdemo.errors import UsageError
 from dpdemo.results.batches import BatchGroup
@@ -65,12 +65,13 @@ def simulate(  # noqa: PLR0913 - one argument for each option of the command
     options: dict[str, Any] = {**arrangement, "pad_to": pad_to, "cost": cost, "accumulate": accumulate}
     if lengths is None:
         _expect_no_options(options)
-        return predict(resolve(config, overrides))
+        return predict(expect_strategy(resolve(config, overrides), ("dp", "ddp")))
     from dpdemo.splitting.lengths import get_lengths
     from dpdemo.splitting.tokens import make_options
 
     given = make_options(get_lengths(lengths), **options)
-    return predict(resolve(config, overrides, {"data_size": len(given.lengths.values)}), given)
+    checked = resolve(config, overrides, {"data_size": len(given.lengths.values)})
+    return predict(expect_strategy(checked, ("dp", "ddp")), given)
 
 
 def _expect_no_options(options: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
+from dpdemo.memory.case import Progress, batches_of, opened_stepper
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import Given
-from dpdemo.memory.predict import Progress, batches_of, opened_stepper
 from dpdemo.memory.steps import Stepper, num_parameters
 from dpdemo.results.memorydata import Training
 from dpdemo.results.speedup import Launches, Workload

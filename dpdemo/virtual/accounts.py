@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dpdemo.virtual.blocks import SMALL_BYTES, Kind
 
 if TYPE_CHECKING:
-    from dpdemo.virtual.recorder import Recorder
-
     Allocation: TypeAlias = Any  # those of ledger.py, which imports this file
+    Recorder: TypeAlias = Any  # that of recorder.py, which needs ledger.py
     Ledger: TypeAlias = Any
 
 _TEMPORARY = Kind.TEMPORARY
+ALLOCATED, FREED, CHANGED, KEPT = range(4)
+Event: TypeAlias = tuple[Any, ...]
+"""What a log has of each: (ALLOCATED, birth, GPU, requested bytes, kind, phase, stream), (FREED, birth),
+(CHANGED, birth, kind), and (KEPT,) where a backward pass begins."""
 
 
 def _none() -> list[int]:
@@ -83,13 +86,29 @@ class Accounts:
         self.ledger = ledger
         self.gpus = [_Gpu() for _ in range(ledger.num_gpus)]
         self.recorder: Recorder | None = None
+        self.log: list[Event] | None = None  # every event from when somebody sets it
         self.num_allocations = 0
         self.kept_until = 0  # temporaries born up to here were still there when a backward pass began
-        for live in gc.get_objects():
-            if type(live).__name__ == "Allocation" and live.ledger is ledger and hasattr(live, "nbytes"):
-                live.birth = self.allocated(live.index, live.nbytes, live.kind, is_peak=True)
+        for live in self._live():
+            live.birth = self.allocated(live.index, live.nbytes, live.kind, is_peak=True)
         for index in range(ledger.num_gpus):
             self._set_peak(self.gpus[index])
+
+    def _live(self) -> list[Allocation]:
+        found = (each for each in gc.get_objects() if type(each).__name__ == "Allocation")
+        return [each for each in found if each.ledger is self.ledger and hasattr(each, "nbytes")]
+
+    def start_log(self) -> list[Event]:
+        """Return the log, which starts when this is first called, with what is live."""
+        if self.log is None:
+            live = self._live() if self.num_allocations else []
+            live.sort(key=lambda each: each.birth)
+            self.log = [
+                (ALLOCATED, each.birth, each.index, each.requested, self.kind_of(each), self.ledger.phase, 0)
+                for each in live
+                if each.nbytes
+            ]
+        return self.log
 
     def allocated(self, index: int, nbytes: int, kind: Kind, *, is_peak: bool) -> int:
         """Book an allocation, and return its number."""
@@ -110,6 +129,8 @@ class Accounts:
     def freed(self, allocation: Allocation) -> None:
         """Book that an allocation was given back."""
         nbytes, birth, kind = allocation.nbytes, allocation.birth, self.kind_of(allocation)
+        if self.log is not None:
+            self.log.append((FREED, birth))
         gpu = self.gpus[allocation.index]
         if self.recorder is not None:
             self.recorder.freed(birth)
@@ -134,6 +155,8 @@ class Accounts:
     def change_kind(self, allocation: Allocation, after: Kind) -> None:
         """Move the bytes of a storage from one kind to another."""
         before = self.kind_of(allocation)
+        if self.log is not None:
+            self.log.append((CHANGED, allocation.birth, after))
         if before is after:
             return
         gpu = self.gpus[allocation.index]
@@ -145,6 +168,8 @@ class Accounts:
     def keep_temporaries(self) -> None:
         """Count every temporary that is still there as an activation: a backward pass begins."""
         self.kept_until = self.num_allocations
+        if self.log is not None:
+            self.log.append((KEPT,))
         for gpu in self.gpus:
             for sizes in (gpu.held, gpu.young):
                 sizes[Kind.ACTIVATION] += sizes[_TEMPORARY]

@@ -25,11 +25,14 @@ class Kind(IntEnum):
     GATHERED = 7
     TEMPORARY = 8
     SCRATCH = 9
+    BUCKET = 10
+    GATHERED_BLOCK = 11
 
 
 KIND_NAMES = (
     *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
     *("replica copies", "gathered outputs", "temporaries", "cuDNN scratch"),
+    *("gradient buckets", "gathered blocks"),
 )
 
 

@@ -2,8 +2,9 @@
 
 PyTorch asks the driver for *segments*, cuts *blocks* from them, and keeps both for later. So a process holds
 more than its tensors do: what is rounded up, and what lies between blocks. The rules are those of
-`DeviceCachingAllocator` (c10/cuda/CUDACachingAllocator.cpp, 2.13) with its default settings, on one stream:
+`DeviceCachingAllocator` (c10/cuda/CUDACachingAllocator.cpp, 2.13) with its default settings:
 
+- each stream has segments of its own, and a block goes back to the stream that it was taken on;
 - requests of up to 1 MiB share segments of 2 MiB; those of up to 10 MiB segments of 20 MiB; larger ones have
   segments of their own, rounded up to 2 MiB (`get_allocation_size`);
 - the smallest free block that suffices is taken, of equal ones the first (`get_free_block`);
@@ -32,6 +33,7 @@ class Block:
     following: Block | None = None
     is_free: bool = True
     requested: int = 0
+    stream: int = 0
 
 
 class CachingAllocator:
@@ -40,14 +42,15 @@ class CachingAllocator:
     def __init__(self) -> None:
         self.segments: list[Block] = []  # the first block of each
         self.reserved_bytes = 0
-        self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # (size, address), in order
+        self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}  # (size, address), in order
         self._blocks: dict[int, Block] = {}  # free ones, by address
         self._next_address = 0
 
-    def allocate(self, num_bytes: int) -> Block:
+    def allocate(self, num_bytes: int, stream: int = 0) -> Block:
         """Take a block of at least so many bytes, a multiple of 512."""
-        is_small = num_bytes <= SMALL_BYTES
-        block = self._take_free(num_bytes, is_small=is_small) or self._reserve(num_bytes, is_small=is_small)
+        pool = stream, num_bytes <= SMALL_BYTES
+        _, is_small = pool
+        block = self._take_free(num_bytes, pool) or self._reserve(num_bytes, pool)
         left = block.size - num_bytes
         if left >= BLOCK_BYTES if is_small else left > SMALL_BYTES:
             self._cut(block, num_bytes)
@@ -73,17 +76,18 @@ class CachingAllocator:
                 after.following.previous = block
         self._keep(block)
 
-    def _take_free(self, num_bytes: int, *, is_small: bool) -> Block | None:
-        pool = self._free[is_small]
-        place = bisect.bisect_left(pool, (num_bytes, 0))
-        if place == len(pool):
+    def _take_free(self, num_bytes: int, pool: tuple[int, bool]) -> Block | None:
+        free = self._free.get(pool, [])
+        place = bisect.bisect_left(free, (num_bytes, 0))
+        if place == len(free):
             return None
-        _, address = pool.pop(place)
+        _, address = free.pop(place)
         return self._blocks.pop(address)
 
-    def _reserve(self, num_bytes: int, *, is_small: bool) -> Block:
+    def _reserve(self, num_bytes: int, pool: tuple[int, bool]) -> Block:
         size = segment_bytes(num_bytes)
-        first = Block(self._next_address, size, is_small)
+        stream, is_small = pool
+        first = Block(self._next_address, size, is_small, stream=stream)
         self._next_address += size
         self.segments.append(first)
         self.reserved_bytes += size
@@ -93,16 +97,18 @@ class CachingAllocator:
         rest = Block(
             block.address + num_bytes, block.size - num_bytes, block.is_small, block, block.following
         )
+        rest.stream = block.stream
         if block.following is not None:
             block.following.previous = rest
         block.following, block.size = rest, num_bytes
         self._keep(rest)
 
     def _keep(self, block: Block) -> None:
-        bisect.insort(self._free[block.is_small], (block.size, block.address))
+        pool = block.stream, block.is_small
+        bisect.insort(self._free.setdefault(pool, []), (block.size, block.address))
         self._blocks[block.address] = block
 
     def _drop(self, block: Block) -> None:
-        pool = self._free[block.is_small]
+        pool = self._free[block.stream, block.is_small]
         del pool[bisect.bisect_left(pool, (block.size, block.address))]
         del self._blocks[block.address]

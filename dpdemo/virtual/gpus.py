@@ -11,7 +11,7 @@ from dpdemo.virtual.patches.cuda_devices import VARIABLE, start_driver
 from dpdemo.virtual.recorder import Recorder
 
 if TYPE_CHECKING:
-    from dpdemo.virtual.accounts import Accounts
+    from dpdemo.virtual.accounts import Accounts, Event
     from dpdemo.virtual.ledger import BytesMoved, Ledger
 
 
@@ -94,6 +94,10 @@ class VirtualGpus:
         if self._accounts.recorder is None:
             self._accounts.recorder = Recorder(len(self))
         return self._accounts.recorder
+
+    def log(self) -> list[Event]:
+        """Return the list of all allocations as they are made, change and end, from those that live on."""
+        return self._accounts.start_log()
 
     @property
     def _accounts(self) -> Accounts:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dpdemo.virtual.accounts import Accounts
+from dpdemo.virtual import state
+from dpdemo.virtual.accounts import ALLOCATED, Accounts
 from dpdemo.virtual.blocks import BLOCK_BYTES, Kind, rounded
 from dpdemo.virtual.errors import out_of_memory
 
@@ -162,7 +163,13 @@ class Ledger:
             self.peak[index] = live
             self._look_closer(index)
         if self.accounts is not None:
-            allocation.birth = self.accounts.allocated(index, nbytes, allocation.kind, is_peak=is_peak)
+            accounts, kind = self.accounts, allocation.kind
+            allocation.birth = accounts.allocated(index, nbytes, kind, is_peak=is_peak)
+            if accounts.log is not None and nbytes:
+                stream = state.stream_of(index)
+                accounts.log.append(
+                    (ALLOCATED, allocation.birth, index, allocation.requested, kind, self.phase, stream)
+                )
 
     def full(self, index: int, nbytes: int, allowed: int) -> Exception:
         """Note that GPU `index` has no room for `nbytes`, and build the error."""

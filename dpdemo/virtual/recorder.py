@@ -6,6 +6,7 @@ The ledger's accounts tell their recorder, if they have one, of each allocation;
 
 from __future__ import annotations
 
+from dpdemo.virtual import state
 from dpdemo.virtual.caching import Block, CachingAllocator
 
 
@@ -18,7 +19,8 @@ class Recorder:
 
     def allocated(self, index: int, birth: int, num_bytes: int) -> None:
         """Note that the ledger's allocation number `birth` was made on a GPU."""
-        self._blocks[birth] = index, self.allocators[index].allocate(num_bytes)
+        block = self.allocators[index].allocate(num_bytes, state.stream_of(index))
+        self._blocks[birth] = index, block
 
     def freed(self, birth: int) -> None:
         """Note that it was given back."""
@@ -32,7 +34,7 @@ class Recorder:
         self.allocators = [CachingAllocator() for _ in self.allocators]
         for birth in sorted(live):
             index, block = live[birth]
-            self.allocated(index, birth, block.requested)
+            self._blocks[birth] = index, self.allocators[index].allocate(block.requested, block.stream)
 
     def hold(self, index: int, num_bytes: int) -> None:
         """Note a block that a GPU's allocator gives to a library, which keeps it."""

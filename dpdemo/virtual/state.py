@@ -47,6 +47,8 @@ class CurrentDevice(threading.local):
     sees_as_cpp = False  # whether PyTorch's own Python kernels run, which see tensors as C++ does
     is_moving = False  # whether a module is between two devices, and its gradients not yet where it is
     names_host = False  # whether "cpu" in a conversion means the host (a wrapper of tensors moves there)
+    makes_buckets = False  # whether the reducer of DistributedDataParallel makes its buckets
+    hides_meta = False  # whether a tensor of a GPU without numbers is no meta tensor (see `alone.py`)
     inside = False  # whether a `VirtualGpuMode` was entered in this thread
 
     def __init__(self) -> None:
@@ -73,6 +75,7 @@ class Session:
     is_meta: bool  # whether storages have sizes only, and no numbers
     devices: list[torch.device]
     generators: list[torch.Generator]
+    finish_alone: Any = None  # ends a collective where the other ranks do not run (see `alone.py`)
     scratch_capability: int | None = None  # count cuDNN's scratch as on cards of this compute capability
     capacities: Sequence[int | None] = ()
     card: Card = VIRTUAL
@@ -137,6 +140,11 @@ def the_session() -> Session:
     if session is None:
         raise VirtualGpuError("no virtual GPUs: this works only inside `with virtual_gpus(n):`")
     return session
+
+
+def stream_of(index: int) -> int:
+    """Return the calling thread's current stream on a GPU; 0, the default one, outside any block."""
+    return 0 if session is None else session.current.streams.get(index, 0)
 
 
 def check_thread(here: Session) -> None:

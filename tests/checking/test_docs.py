@@ -10,8 +10,8 @@ import torch
 
 from dpdemo.checking.doctor import diagnose
 from dpdemo.checking.errors import find
-from dpdemo.checking.messages import OF_OTHERS, find_known
 from dpdemo.checking.registry import rule_of, rules
+from dpdemo.models.messages import OF_OTHERS, find_known
 from dpdemo.results.findings import FAMILIES
 
 FILE = Path(__file__).parent.parent.parent / "docs/check.md"

@@ -103,9 +103,8 @@ def test_fit_reports_the_largest_batch(dpdemo):
         shown = dpdemo("memory", *options, "--batch-size", batch, "-f", "json").out
         assert json.loads(shown)["answer"] == answer
     said = " ".join(dpdemo("memory", *options, "--fit").out.split())
-    assert (
-        f"Batch 2048 does not fit; the largest that does is {largest}: at {largest + 1} cuda:0 lacks" in said
-    )
+    assert f"Batch 2048 does not fit; the largest that does is {largest}, give or take " in said
+    assert "was off by 4 % in the median, and by 13 % at worst" in said
 
 
 @needs_no_gpu
@@ -179,10 +178,81 @@ def test_saving_prints_a_hint_unless_quiet(dpdemo, tmp_path):
 
 @needs_no_gpu
 def test_the_options_of_a_step_reach_it(dpdemo):
-    step = ["--optimizer", "sgd", "--loss", "mse", "--zero-grad", "to-zero", "--amp"]
+    step = [
+        "--optimizer",
+        "sgd",
+        "--loss",
+        "mse",
+        "--zero-grad",
+        "to-zero",
+        "--amp",
+        "--frees-output",
+        "--fused",
+    ]
     found = seen(dpdemo, *WIDE, "--inputs", "own:batch", "--batch-size", "10", *step)
     assert found["training"] == {
-        "optimizer": "sgd", "loss": "mse", "amp": True, "inference": False, "zero_grad": "to-zero"
+        "optimizer": "sgd", "loss": "mse", "amp": True, "inference": False, "zero_grad": "to-zero",
+        "frees_output": True, "fused": True,
     }  # fmt: skip
     assert found["inputs"] == {"x": [10, 256]}
     assert seen(dpdemo, *WIDE, "--input", "8x256", "--inference")["training"]["inference"]
+
+
+RANKS = ["own:Wide", "--gpus", "4", "--input", "64x256"]
+
+
+@needs_no_gpu
+def test_the_settings_of_a_strategy_reach_it(dpdemo):
+    settings = ["--bucket-mb", "5", "--bucket-view", "--checkpoint", "own:batch", "--blocks", "Linear,Wide"]
+    done = dpdemo("memory", *RANKS, "--strategy", "ddp", *settings, "-f", "json")
+    assert "expected the class of a module of the model, got Wide" in done.err
+    found = seen(dpdemo, *RANKS, "--strategy", "fsdp2", "--mixed", "bf16", "--offload")
+    assert found["config"]["strategy"] == "fsdp2"
+    assert (found["wrapping"]["mixed"], found["wrapping"]["offload"]) == ("bf16", True)
+    assert {gpu["rows"] for gpu in found["gpus"]} == {64}
+
+
+@needs_no_gpu
+def test_several_strategies_share_the_batch_and_have_a_column_each(dpdemo):
+    sized = [*RANKS, "--strategy", "dp,ddp,fsdp2", "--gpu-memory", "24GiB"]
+    done = dpdemo("memory", *sized)
+    assert (done.code, done.err) == (0, "")
+    head = next(line for line in done.out.splitlines() if "FSDP2" in line)
+    assert head.split() == ["DP", "DDP", "FSDP2"]
+    assert "DistributedDataParallel fits: " in done.out
+    found = json.loads(dpdemo("memory", *sized, "-f", "json").out)
+    assert [report["gpus"][0]["rows"] for report in found["reports"]] == [16, 16, 16]
+
+
+@needs_no_gpu
+def test_no_strategy_that_fits_exits_with_1(dpdemo):
+    done = dpdemo("memory", *RANKS, "--strategy", "ddp,fsdp2", "--gpu-memory", "32MiB", "-f", "json")
+    assert done.code == 1
+    assert "error: DistributedDataParallel does not fit: " in done.err
+
+
+@needs_no_gpu
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--strategy fsdp", "expected some of dp, ddp, fsdp2, got 'fsdp' - at option `--strategy`"),
+        ("--strategy ddp,ddp", "expected each strategy once, got ddp, ddp"),
+        ("--strategy ddp --offload", "expected the strategy fsdp2, got ddp - at option `--offload`"),
+        ("--offload", "expected the strategy fsdp2, got dp - at option `--offload`"),
+        (
+            "--strategy fsdp2 --checkpoint most",
+            "or `pkg.mod:function`, got 'most' - at option `--checkpoint`",
+        ),
+        ("--strategy fsdp2 --gpus 1", "expected 2 ranks or more under fsdp2, got 1"),
+    ],
+)
+def test_a_bad_strategy_is_bad_usage_with_its_option(dpdemo, words, message):
+    done = dpdemo(
+        "memory",
+        "own:Wide",
+        "--input",
+        "64x256",
+        *(words.split() if "--gpus" in words else [*words.split(), "--gpus", "4"]),
+    )
+    assert done.code == 2
+    assert message in done.err

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,7 +77,7 @@ def refuse(tmp_path, monkeypatch, text):
         ("shuffle: yes", "expected true or false, got 'yes'", "write for example `shuffle: true`"),
         ("drop_last: 1", "expected true or false, got 1", "write for example `drop_last: true`"),
         ("dtype: float23", "expected one of float32, float64, bfloat16, float16, got 'float23'", DTYPE),
-        ("strategy: fsdp", "expected dp or ddp, got 'fsdp'", "write for example `strategy: ddp`"),
+        ("strategy: fsdp", "expected one of dp, ddp, fsdp2, got 'fsdp'", "write for example `strategy: ddp`"),
         ("dim: 2", "expected dimension 0 or 1, got 2", "write for example `dim: 1`"),
     ],
 )  # fmt: skip
@@ -212,12 +211,12 @@ def test_the_keys_for_type_checkers_are_those_of_the_config():
 
 
 @pytest.mark.parametrize(
-    "ask", [dpdemo.explain, dpdemo.predict_memory, partial(dpdemo.largest_batch, gpu_memory="1GiB")]
+    ("ask", "strategy"), [(dpdemo.explain, "ddp"), (dpdemo.run, "fsdp2"), (dpdemo.simulate, "fsdp2")]
 )
-def test_a_function_about_dataparallel_refuses_another_strategy(ask):
+def test_a_function_refuses_a_strategy_that_it_does_not_know(ask, strategy):
     """It would answer for DataParallel."""
-    with pytest.raises(dpdemo.UsageError, match="the strategy ddp is not supported here"):
-        ask(gpus=2, strategy="ddp")
+    with pytest.raises(dpdemo.UsageError, match=f"the strategy {strategy} is not supported here"):
+        ask(gpus=2, strategy=strategy)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""A prediction does without PyTorch's compiler, which loads slowly; user code that compiles still gets it."""
+"""A prediction does without PyTorch's compiler and sympy, which load slowly; who asks for them gets them."""
 
+import importlib
 import sys
 
 import pytest
+import torch
 from fastpart import mostly_slow
 from processes import run
+
+from dpdemo.memory.uncompiled import _SHAPES, _shapes
 
 PREDICTS = """
 import sys
@@ -23,6 +27,10 @@ class Net(nn.Module):
 def predict():
     return dpdemo.predict_memory(model="__main__:Net", inputs=["8x4"], gpus=2).gpus[1].peak_bytes
 """
+UNUSED = """
+assert predict() > 0
+assert not {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes"} & {*sys.modules}
+"""
 KEPT = """
 from torch._dynamo import eval_frame
 assert sys.modules["torch._dynamo"] is torch._dynamo and torch._dynamo.__spec__ is not None
@@ -38,9 +46,7 @@ assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist() =
     "use", mostly_slow(["", " * bool(__import__('inspect').getmodule(sys._getframe()) is not torch)"], 2)
 )
 def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use):
-    program = (
-        PREDICTS.format(use=use) + 'assert predict() > 0\nassert "torch._dynamo" not in sys.modules\n' + KEPT
-    )
+    program = PREDICTS.format(use=use) + UNUSED + KEPT
     run([sys.executable, "-c", program], check=True)
 
 
@@ -50,4 +56,59 @@ def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use):
 )
 def test_a_model_that_asks_for_the_compiler_gets_it(use):
     program = PREDICTS.format(use=use) + "assert predict() > 0\n" + KEPT
+    run([sys.executable, "-c", program], check=True)
+
+
+@pytest.fixture
+def shapes():
+    """The stand-in for `symbolic_shapes`, whatever is loaded in this process."""
+    before = sys.modules.pop(_SHAPES, None)
+    found = sys.modules[_SHAPES] = _shapes()
+    yield found
+    found.give_way()
+    if before is not None:
+        sys.modules[_SHAPES] = before
+
+
+@pytest.mark.filterwarnings("ignore")  # some are deprecated
+def test_plain_numbers_are_answered_as_pytorch_does():
+    real = importlib.import_module(_SHAPES)
+    stand_in = _shapes()
+    asked = {
+        "guard_or_false": [(True,), (False,)], "guard_or_true": [(True,)], "sym_or": [(False, True)],
+        "sym_and": [(False, True), (True, True)], "sym_eq": [((2, 3), [2, 3]), ((2,), (3,)), (4, 4)],
+        "is_nested_int": [(3,)], "statically_known_true": [(True,)], "has_guarding_hint": [(3,)],
+        "guarding_hint_or_throw": [(3,)], "free_unbacked_symbols": [(torch.ones(2, 3),)], "guard_int": [(3,)],
+        "expect_true": [(True,)], "guard_size_oblivious": [(True,)],
+    }  # fmt: skip
+    sys.modules[_SHAPES] = stand_in
+    try:
+        for name, calls in asked.items():
+            answers = [getattr(stand_in, name)(*args) for args in calls]
+            assert sys.modules[_SHAPES] is stand_in, name
+            assert answers == [getattr(real, name)(*args) for args in calls], name
+    finally:
+        sys.modules[_SHAPES] = real
+
+
+def test_a_function_that_somebody_kept_hands_on_to_the_module(shapes):
+    kept = shapes.guard_or_false
+    shapes.give_way()
+    assert sys.modules.get(_SHAPES) is not shapes
+    assert kept(True) is True
+    assert sys.modules[_SHAPES].guard_or_false is not kept
+
+
+def test_a_question_about_a_symbol_goes_to_the_module(shapes):
+    with pytest.raises(AssertionError, match="sym_eq"):
+        shapes.sym_eq("a", "b")
+    assert sys.modules[_SHAPES] is not shapes
+
+
+@pytest.mark.slow
+def test_a_model_that_asks_for_sympy_gets_it():
+    use = " * int(__import__('sympy').Integer(1)) + isinstance(x, __import__('sympy').Basic)"
+    program = (
+        PREDICTS.format(use=use) + 'assert predict() > 0\nassert sys.modules["sympy"].Basic.__mro__[1:]\n'
+    )
     run([sys.executable, "-c", program], check=True)

@@ -6,6 +6,8 @@ from typing import Any
 from dpdemo.config.load import make_config
 from dpdemo.results.memory import MemoryReport
 from dpdemo.results.memorydata import PARTS, Fit, GpuMemory, Remedy, Training
+from dpdemo.results.strategies import StrategiesReport
+from dpdemo.results.wrapping import Wrapping
 
 MIB, GIB = 2**20, 2**30
 WORKSPACES = 64 * MIB
@@ -58,6 +60,27 @@ def fitted(**changes: Any) -> MemoryReport:
     held = {"activations": 11 * GIB} if found["largest"] else {"temporaries": 8 * GIB}
     gpus = (first(**held), *(other(device, activations=11 * GIB) for device in range(1, 4)))
     return report(*gpus, batch_size=found["largest"] or 1, config={"batch_size": 256}, fit=Fit(**found))
+
+
+def compared(capacity: int | None = 24 * GIB, **changes: Any) -> StrategiesReport:
+    """Make the reports of three strategies over two GPUs."""
+    ranks = {"batch_size_is": "global"}
+    reports = (
+        report(first(capacity), other(1, capacity), **changes),
+        report(
+            *(other(device, capacity, gradient_buckets=474 * MIB) for device in range(2)),
+            config={"strategy": "ddp", **ranks},
+            **changes,
+        ),
+        report(
+            *(other(device, capacity, gathered_blocks=80 * MIB) for device in range(2)),
+            config={"strategy": "fsdp2", **ranks},
+            wrapping=Wrapping(mixed="bf16", checkpoint="full"),
+            notes=("A note.",),
+            **changes,
+        ),
+    )
+    return StrategiesReport(reports)
 
 
 REMEDIES = (

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 from html import unescape
 
 import pytest
-from memories import fitted
+from memories import compared, fitted
 from rich.console import Console
 from samples import called, drawn, interrupted, observed, returning_a_dict, simulated, write
 from test_executed import report as executed
@@ -19,6 +19,7 @@ from dpdemo.errors import UsageError
 from dpdemo.files import endings
 from dpdemo.results.check import CheckReport
 from dpdemo.results.diagnosis import Answer, Diagnosis
+from dpdemo.results.draws import DrawsReport
 from dpdemo.results.findings import Finding, Place, RulePage
 from dpdemo.results.ranks import (
     Collective,
@@ -60,11 +61,13 @@ REPORTS = [
     observed(simulated(gpus=2), batches=(), partial=True),
     explanation([4, 4, 2]),
     fitted(),
+    compared(),
     executed(use()),
     CHECK,
     predict_speedup(WORKLOAD, LINKS["pcie4"], 2),
     Diagnosis("m.py", 2, 8, (), (Answer("Is it right?", "bad", "DP301", "dpdemo check"),)),
     ranks(),
+    DrawsReport("torch", "torch 2.13.0", 4, 2, (((0, 2),), ((1, 3),))),
 ]
 
 

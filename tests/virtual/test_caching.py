@@ -1,8 +1,10 @@
 """The simulated allocator keeps the rules of PyTorch's: worked out by hand, and kept for any sequence."""
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpdemo.virtual import virtual_gpus
 from dpdemo.virtual.caching import CachingAllocator
 
 MIB = 2**20
@@ -83,3 +85,21 @@ def test_blocks_fill_their_segments_without_overlap_and_free_neighbours_are_join
                 found.add(id(block))
     assert address == allocator.reserved_bytes
     assert found == {id(block) for block in used}
+
+
+def test_a_block_goes_back_to_the_stream_that_it_was_taken_on():
+    allocator = CachingAllocator()
+    allocator.free(allocator.allocate(4 * 2**20, stream=1))
+    allocator.allocate(4 * 2**20)
+    assert allocator.reserved_bytes == 40 * 2**20
+    allocator.allocate(4 * 2**20, stream=1)
+    assert allocator.reserved_bytes == 40 * 2**20
+
+
+def test_a_program_on_a_stream_of_its_own_has_segments_of_its_own():
+    with virtual_gpus(1) as gpus:
+        allocator = gpus.recorder.allocators[0]
+        torch.empty(2**20, device="cuda")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.empty(2**20, device="cuda")
+        assert allocator.reserved_bytes == 40 * 2**20

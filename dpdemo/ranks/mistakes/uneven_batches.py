@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @mistake("uneven-batches")
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Compare the numbers of batches of each epoch."""
-    for numbers, ranks in evidence.crews(shared=True).items():
-        told = set()
-        for epoch in trained_epochs(ranks):
+    for team in evidence.wrapped:
+        numbers, told = team.ranks, set()
+        for epoch in trained_epochs([evidence.ranks[rank] for rank in numbers]):
             first = epoch.first
             counts = [len(each.sizes) for each in epoch.epochs]
             is_known = epoch.is_complete and all(each.trained == each.count for each in epoch.epochs)

@@ -62,12 +62,12 @@ def whole_length(data: Any, *, is_indexed: bool) -> int | None:
     with contextlib.suppress(Exception):
         if is_indexed:
             return len(data)
-        name = f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
-        if name == "streaming.StreamingDataset":
+        kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(data).__mro__}
+        if "streaming.StreamingDataset" in kinds:
             return int(data.num_samples)
-        if name == "accelerate.IterableDatasetShard":
+        if "accelerate.IterableDatasetShard" in kinds:
             return whole_length(data.dataset, is_indexed=False)
-        if name == "fastai.DataLoader" or hasattr(data, "fake_l"):
+        if "fastai.DataLoader" in kinds:
             return len(data.dataset)
     return None
 

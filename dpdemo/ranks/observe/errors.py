@@ -11,6 +11,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
+from dpdemo.models.advice import advice
 from dpdemo.models.frames import is_installed, users_frames, without_watchers
 from dpdemo.ranks.events import Failure
 from dpdemo.ranks.observe.notes import NOWHERE, around, short
@@ -25,12 +26,6 @@ _LOST = re.compile(
     r"|(Read|Write) error|Timed out waiting|[Ww]ait timeout|gloo/transport|Socket (Timeout|closed)"
 )
 _MAX_TEXT = 400
-_HINTS = {
-    "No backend type associated with device type cpu": "NCCL takes no tensors of the host: use .cuda().",
-    "invalid device ordinal": "The rank does not see that GPU: use LOCAL_RANK, or --gpus M for more.",
-    "No such file or directory": "If another rank writes it: dist.barrier() between writing and reading.",
-}
-"""By words of an error, what to do."""
 
 
 def is_lost(error: BaseException) -> bool:
@@ -54,7 +49,7 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
             text=first_lines(kind, error),
             at=f"{short(users[-1].filename)}:{users[-1].lineno}" if users else NOWHERE,
             is_lost=is_lost(error),
-            hints=(*hints(error), *(hint for words, hint in _HINTS.items() if words in str(error))),
+            hints=tuple(hints(error) or advice(error, is_of_rank=True)),
             t=time.time(),
             traceback=text,
         )

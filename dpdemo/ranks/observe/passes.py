@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from dpdemo.ranks.observe.rows import Fingerprints
 
-MAX_ROWS, MAX_LISTS, _MAX_LABELS = 100_000, 16, 4096
-_MAX_SIZES, _MOST_WAITING = 8, 16
+MAX_ROWS, MAX_LISTS, _MAX_LABELS = 100_000, 16, 1024
+_MAX_SIZES, _MOST_WAITING, _MAX_HELD = 8, 16, 2
 
 
 @dataclass
@@ -155,7 +155,7 @@ class Pass:
         if self.number <= MAX_LISTS and self.count <= MAX_ROWS:
             self.sizes.append(len(found))
             self.drawn += indices or ()
-            if prints is not None:
+            if prints is not None and (indices is None or self.number <= _MAX_HELD):
                 self.rows += prints.rows
                 if len(self.labels) < _MAX_LABELS:
                     self.labels |= {str(row): label for row, label in prints.labels.items()}
@@ -219,11 +219,11 @@ class Pass:
             is_indexed=self.is_indexed,
             is_complete=is_complete or self.is_whole(),
             was_trained=self.was_trained or self.num_used > 0,
-            rows=tuple(self.rows) if is_short and self.has_rows else None,
+            rows=tuple(self.rows) if is_short and self.has_rows and len(self.rows) == self.count else None,
             sizes=tuple(self.sizes) if is_short else (),
             trained=self.num_used,
             used=tuple(self.used) if is_short and is_part and self.are_used_known else None,
-            labels=self.labels if self.has_rows and not self.is_indexed else {},
+            labels=self.labels if self.has_rows else {},
             contents=self.contents,
             samplers=self.samplers,
             splitter=self.splitter,

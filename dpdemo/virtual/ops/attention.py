@@ -77,7 +77,13 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
     if mask is not None:
         mask = _padded(mask)
     kept_and_scratch = _kept_and_scratch_bytes(query, flash=flash)
-    kernel = Kernel(functools.partial(_run, options), _like, *kept_and_scratch, is_random=dropout_p > 0)
+    kernel = Kernel(
+        functools.partial(_run, options),
+        _like,
+        *kept_and_scratch,
+        is_random=dropout_p > 0,
+        operator=functools.partial(_flash if flash else _efficient, options),
+    )
     if not flash:
         kernel = dataclasses.replace(kernel, gradient_like=_rows_first)
     return run_fused(kernel, query, key, value, mask)[0]
@@ -237,6 +243,24 @@ def _run(
     else:
         result = _unfused(query, key, value, mask, options)
     return (result.to(dtype).transpose(1, 2).contiguous().transpose(1, 2),)
+
+
+def _flash(options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, _: Any) -> tuple[Tensor, ...]:
+    operator: Any = _aten._scaled_dot_product_flash_attention.default
+    found: tuple[Tensor, ...] = operator(
+        query, key, value, options["dropout_p"], options["is_causal"], False, scale=options["scale"]
+    )
+    return found
+
+
+def _efficient(
+    options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[Tensor, ...]:
+    operator: Any = _aten._scaled_dot_product_efficient_attention.default
+    found: tuple[Tensor, ...] = operator(
+        query, key, value, mask, True, options["dropout_p"], options["is_causal"], scale=options["scale"]
+    )
+    return found
 
 
 def _like(query: Tensor, _: Tensor, value: Tensor, __: Any) -> tuple[Tensor, ...]:

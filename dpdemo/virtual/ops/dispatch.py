@@ -12,7 +12,8 @@ import torch
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import as_cpp, label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.ops import c10d, meta
+from dpdemo.virtual.ops import meta
+from dpdemo.virtual.ops.collectives import FUNCTIONAL
 from dpdemo.virtual.ops.delegated import delegated, one_by_one_where_mixed
 from dpdemo.virtual.ops.direct import DIRECT
 from dpdemo.virtual.ops.known import META
@@ -33,6 +34,7 @@ __all__ = ["VirtualGpuMode", "actions"]
 _CPU = torch.device("cpu")
 _Tensor = torch.Tensor
 _strided = torch.strided
+_COPY = torch.ops.aten.copy_.default
 _RESIZING = ("aten::resize_", "aten::resize_as_", "aten::resize_as_sparse_", "aten::set_")
 
 
@@ -41,12 +43,14 @@ def choose(func: Any) -> Action:
     found: Action | None = delegated(func, run)
     if found is not None and not hasattr(func, "_schema"):
         return found  # a higher-order operator
-    if func.namespace == "c10d":
-        found = c10d.action(func, run)
-    elif func.namespace in c10d.FUNCTIONAL:
-        found = c10d.run_functional
+    if func.namespace == "c10d" or func.namespace in FUNCTIONAL:
+        from dpdemo.virtual.ops import c10d  # some builds lack torch.distributed
+
+        found = c10d.action(func, run) if func.namespace == "c10d" else c10d.run_functional
     if func in RULES:
         found = as_cpp(RULES[func])
+        if func is _COPY:
+            found = _copying_within_a_gpu(found)
     elif found is None and func in CONVOLUTIONS:
         found = as_cpp(_run_with_scratch)
     elif found is None and (is_random(func) or any(spec.name == "device" for spec in func._schema.arguments)):
@@ -73,6 +77,8 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     device = kwargs.get("device")
     if device is None or device.type == "cpu" or (session.is_meta and device == META):
         index, is_cpps = place(session, func, args, kwargs)
+        if index is None and session.current.makes_buckets:
+            return _make_bucket(session, func, args, kwargs)
     else:
         index, is_cpps = gpu_index(device), False
         if index is not None:
@@ -82,6 +88,21 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     result = _execute(session, func, args, kwargs, index)
     if is_cpps:
         note_cpps(session, result)
+    return result
+
+
+def _make_bucket(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator of the reducer: its new buckets, which no operand places, are on the current GPU.
+
+    Its tables of indices are on the host; C++ names no device for them, and the parameters' for buckets.
+    """
+    if func is not torch.ops.aten.empty.memory_format or "device" not in kwargs:
+        return _execute(session, func, args, kwargs, None)
+    kwargs.pop("pin_memory", None)
+    result = _execute(session, func, args, kwargs, session.current.index)
+    label = label_of(result, session.key)
+    if label is not None:
+        label.mark(Kind.BUCKET)
     return result
 
 
@@ -146,7 +167,42 @@ def _usual(func: Any) -> Action:  # noqa: C901 - written out, for speed
     kinds = [(spec.kwarg_only, str(spec.type)) for spec in func._schema.arguments]
     has_hidden = any("Tensor" in kind and (is_named or "List" in kind) for is_named, kind in kinds)
     action = as_cpp(act) if has_hidden else act  # the mode looks at lone operands alone
+    tensors = sum("Tensor" in kind for _, kind in kinds)
+    if func.is_view and func in DIRECT and tensors == 1:
+        return _viewing(action, on_cpu)
     return one_by_one_where_mixed(action) if func.name().startswith("aten::_foreach_") else action
+
+
+def _copying_within_a_gpu(action: Action) -> Action:
+    """Return the action of `copy_`, which needs no rule where both tensors are on one GPU."""
+    copy = DIRECT[_COPY]
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not session.is_meta:
+            try:
+                labels = [arg.untyped_storage().__dict__.get(session.key) for arg in args[:2]]
+            except (NotImplementedError, RuntimeError, ValueError):
+                labels = [None, None]
+            here, there = labels
+            if here is not None and there is not None and here.index == there.index:
+                return copy(*args, **kwargs)
+        return action(session, func, args, kwargs)
+
+    return act
+
+
+def _viewing(action: Action, view: Any) -> Action:
+    """Return the action of a view, which shares the label of what it views."""
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            if session.key in args[0].untyped_storage().__dict__ and not session.is_meta:
+                return view(*args, **kwargs)
+        except (NotImplementedError, RuntimeError, ValueError):
+            pass  # it has no storage of its own
+        return action(session, func, args, kwargs)
+
+    return act
 
 
 def _run_on_cpus_own(session: Session, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -36,7 +36,7 @@ class Kernel:
     `run` computes the results from the tensors by the CPU's operators; `like` makes results without numbers;
     `gradient_like` makes room for the gradient of the tensor at some place, in the kernel's own layout;
     `reserve_bytes` are kept for the backward pass, and its first result if it `keeps_result`; `scratch_bytes`
-    are needed while that runs.
+    are needed while that runs. `operator` is CUDA's own, without numbers: policies of checkpointing name it.
     """
 
     run: Callable[..., tuple[Tensor, ...]]
@@ -46,6 +46,7 @@ class Kernel:
     is_random: bool = False
     gradient_like: Callable[[int, Tensor], Tensor] = lambda _, tensor: torch.empty_like(tensor)
     keeps_result: bool = True
+    operator: Callable[..., tuple[Tensor, ...]] | None = None  # CUDA's, for modes that look at operators
 
 
 def is_plain() -> bool:
@@ -167,6 +168,8 @@ def _label_like(tensors: Sequence[Tensor | None], results: Sequence[Tensor | Non
 
 def _results(kernel: Kernel, tensors: Sequence[Tensor | None], record: _Record | None) -> tuple[Tensor, ...]:
     if the_session().is_meta:
+        if kernel.operator is not None and torch._C._len_torch_dispatch_stack() > 1:
+            return kernel.operator(*tensors)[:1]
         return kernel.like(*tensors)
     with uncounted():
         if record is None:

@@ -1,47 +1,61 @@
-"""Measure `dpdemo memory` on a decoder of 10^9 parameters, batch 64 x 512, AdamW, on up to 8 GPUs.
+"""Measure `dpdemo memory` on GPT-2 and on a decoder of 10^9 parameters, AdamW, beside `import torch`.
 
-Each line is a process of its own: the seconds of the processor from its start to its end, which a busy
-machine does not lengthen (the elapsed ones stand above), and the most memory that it had resident.
+Each line is a process of its own: the seconds of the processor from its start to its end, as a ratio to
+`import torch` before and after it, which a busy machine changes little.
 """
 
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from quick import QUICK, line
 
-DECODER = ["memory", "--model", "dpdemo.examples.gpt:Decoder", "--loss", "cross-entropy", "--quiet"]
+GPT2 = ["dpdemo.examples.gpt:gpt2"]
+DECODER = ["dpdemo.examples.gpt:Decoder", "--loss", "cross-entropy"]
+ROWS = (8, 16) if QUICK else (32, 64)
 
 
-def run(*options: str) -> tuple[float, float]:
-    """Run the command in a process; return the processor's seconds and its largest resident memory in GiB."""
-    began = time.perf_counter()
-    command = [str(Path(sys.executable).parent / "dpdemo"), *DECODER, *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+def used_by(command: list[str]) -> tuple[float, float]:
+    """Run a program; return the processor's seconds, and its largest resident memory in GiB."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     unit = 1 if sys.platform == "darwin" else 1024
-    print(f"{time.perf_counter() - began:>5.1f} s elapsed: {' '.join(options)}")
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit / 2**30
+
+
+def import_torch() -> float:
+    """Return the processor's seconds of a bare import, as fast as it can be."""
+    return used_by([sys.executable, "-c", "import gc; gc.disable(); import torch"])[0]
+
+
+def report(what: str, bound: float, *options: str) -> tuple[float, float]:
+    """Print what a prediction costs beside its bound; return that ratio and its resident memory."""
+    before = import_torch()
+    seconds, resident = used_by([str(Path(sys.executable).parent / "dpdemo"), "memory", "--quiet", *options])
+    ratio = 2 * seconds / (before + import_torch())
+    line(f"{what} ÷ import torch", ratio, bound)
+    return ratio, resident
 
 
 def main() -> None:
     """Print all figures."""
-    rows = 4 if QUICK else 64
-    seconds, resident = run("--input", f"{rows}x512:int64", "--gpus", "8")
-    few, _ = run("--input", f"{rows // 4}x512:int64", "--gpus", "2")
-    large, _ = run("--input", f"{64 * rows}x512:int64", "--gpus", "8")
-    fit, fit_resident = run("--input", f"{rows}x512:int64", "--gpus", "8", "--gpu-memory", "80GiB", "--fit")
-    line("one step on 8 GPUs, seconds", seconds, 4)
-    line("memory resident, GiB", resident, 0.35)
-    line("--fit, seconds", fit, 60)
-    line("memory resident of --fit, GiB", fit_resident, 1)
-    line("8 GPUs ÷ 2 GPUs (linear would be 4)", seconds / few, 4)
-    line("64 times the batch ÷ the batch", large / seconds, 1.25)
+    few, many = ROWS
+    small, large = (
+        [*GPT2, "--input", f"{few}x512:int64", "-g", "4"],
+        [*DECODER, "--input", f"{many}x512:int64"],
+    )
+    report("GPT-2 over 4 GPUs", 1.6, *small)
+    ratio, resident = report("a decoder of 10⁹ over 8 GPUs", 2, *large, "-g", "8")
+    report("GPT-2 on a rank of DDP", 2.4, *small, "--strategy", "ddp")
+    report("GPT-2 on a rank of FSDP2", 4.5, *small, "--strategy", "fsdp2")
+    report("GPT-2 with --fit", 6.5, *small, "--gpu-memory", "24GiB", "--fit")
+    line("memory resident, the decoder, GiB", resident, 0.4)
+    longer = [*DECODER, "--input", f"{64 * many}x512:int64", "-g", "8"]
+    line("64 times the batch ÷ the batch", report("64 times its batch", 2.4, *longer)[0] / ratio, 1.35)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ on the CPU, and against plain processes.
 """
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from commands import DPDEMO, HERE, PYTHON, take_turns
+from commands import DPDEMO, HERE, PYTHON, take_turns, wall_seconds
 from quick import QUICK, line, medians
 
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
@@ -41,6 +42,53 @@ def steps(width: int, goal: float) -> None:
     line(f"observers of steps ÷ a DDP step, 8 layers of width {width}", share, 0.05, f"{share:.1%}")
 
 
+SAMPLES = """
+import time, torch
+from dpdemo.ranks.observe.rows import fingerprints
+
+torch.set_num_threads(1)
+nn = torch.nn
+net = nn.Sequential(
+    nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
+    nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4096, 10),
+)
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+images, targets = torch.randn(64, 3, 32, 32), torch.randint(0, 10, (64,))
+
+def step():
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(images), targets).backward()
+    optimizer.step()
+
+def observe():
+    fingerprints((images, targets))
+    fingerprints(((images,), {}))
+
+def best(call):
+    call()
+    times = []
+    for _ in range(15):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return min(times)
+
+print(best(observe) / best(step), best(observe))
+"""
+
+
+def samples() -> None:
+    """Compare fingerprints of a batch, at the loader and at the model, with a step of a small CNN on it."""
+    done = subprocess.run([PYTHON, "-c", SAMPLES], check=True, capture_output=True, text=True)
+    share, seconds = map(float, done.stdout.split())
+    line(
+        "whose samples: a batch of 64 images ÷ a CNN's step",
+        share,
+        0.03,
+        f"{seconds * 1000:.2f} ms",
+    )
+
+
 def start() -> None:
     """Compare four ranks up and down with four processes that import torch."""
     with tempfile.TemporaryDirectory() as folder:
@@ -51,6 +99,22 @@ def start() -> None:
     line("four ranks up and down ÷ four processes that import torch", ranks / plain, 2, f"{ranks:.2f} s")
 
 
+def processor_seconds(command: list[str]) -> float:
+    """Run a command, and return the processor time of all its processes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall_seconds(command)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def checked() -> None:
+    """Compare both runs of `--check` with the plain run of the ranks."""
+    plain = [*DPDEMO, "exec", "--quiet", "--ranks", "2", str(HERE / "ddp_epoch.py")]
+    check = [*plain[:-1], "--check", plain[-1]]
+    once, both = medians(3, plain, check, clock=processor_seconds)
+    line("exec --ranks 2 --check ÷ exec --ranks 2, processor time", both / once, 1.6, f"{both:.1f} s")
+
+
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     ddp = [*DPDEMO, "run", "--strategy", "ddp", "--set", "processes=3"]
@@ -59,3 +123,5 @@ if __name__ == "__main__":
     steps(1024, 1.10)
     steps(256, 1.35)
     start()
+    checked()
+    samples()

@@ -1,7 +1,8 @@
 """The errors that people paste into a search box: what each means, and what to do.
 
-The rules know the errors of DataParallel (errors.py); those of torch.distributed and CUDA are explained here.
-`dpdemo check --traceback` answers from this table, and docs/errors.md is written from it.
+The rules know the errors of DataParallel (`checking/errors.py`); those of torch.distributed and CUDA are
+explained here. `dpdemo check --traceback` answers from this table, `exec` prints its advice under the error
+that ends a program or a rank, and docs/errors.md is written from it.
 """
 
 import re
@@ -15,6 +16,8 @@ class Known(NamedTuple):
     pattern: str
     means: str
     todo: str
+    is_of_ranks: bool = False
+    """Whether only a rank has it for this reason."""
 
     def words_in(self, text: str) -> str:
         """Return the words of a text by which the error is known; "" where it has none of them."""
@@ -80,7 +83,7 @@ OF_OTHERS = (
         "RuntimeError: No backend type associated with device type cpu",
         r"No backend type associated with device type|Tensors must be CUDA and dense",
         "a tensor of the host was given to a process group of NCCL, which moves tensors of GPUs alone.",
-        'move the tensor to the rank\'s GPU, or initialize with `backend="cpu:gloo,cuda:nccl"`.',
+        'NCCL takes no tensors of the host: use .cuda(), or initialize with `backend="cpu:gloo,cuda:nccl"`.',
     ),
     Known(
         "ValueError: Default process group has not been initialized, please make sure to call "
@@ -151,6 +154,13 @@ OF_OTHERS = (
         "buffers (BatchNorm's) where the model is called twice before backward.",
         "`DistributedDataParallel(model, broadcast_buffers=False)`, one call with both batches joined, or "
         "no in-place operation.",
+    ),
+    Known(
+        "FileNotFoundError: [Errno 2] No such file or directory: 'model.pt'",
+        r"FileNotFoundError",
+        "the file does not exist, or another rank has not written it yet.",
+        "if another rank writes it: dist.barrier() between writing and reading.",
+        is_of_ranks=True,
     ),
     Known(
         "ValueError: SyncBatchNorm expected input tensor to be on GPU",

@@ -1,0 +1,282 @@
+"""The log of a step's allocations, and its replay: the peak of each GPU, its parts, and what is reserved.
+
+A GPU's *lane* is its share of the log, with allocations numbered in its own order: threads of replicas may
+mix otherwise. The replay books a lane as the ledger's accounts do, and follows the caching allocator. So a
+pass can be booked twice although it was made once, and with other sizes than it was made with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from dpdemo.virtual.accounts import ALLOCATED, FREED, KEPT
+from dpdemo.virtual.blocks import Kind, rounded
+from dpdemo.virtual.caching import CachingAllocator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dpdemo.virtual.accounts import Event
+    from dpdemo.virtual.caching import Block
+
+RESET = -1
+"""In a script: the step that counts begins, and peaks start again from what is live."""
+_TEMPORARY, _ACTIVATION = Kind.TEMPORARY, Kind.ACTIVATION
+
+
+class Step(NamedTuple):
+    """One event of a lane but for its size; `number` is that of the allocation."""
+
+    what: int
+    number: int
+    kind: int
+    phase: str
+    stream: int
+
+
+Parts = tuple[tuple[Step, ...], ...]
+PartSizes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One GPU's events: part 0 is what was live before, the script tells the order of the others.
+
+    `sizes` has those of each part's allocations, in order: lanes with the same parts differ in sizes alone.
+    """
+
+    parts: Parts
+    script: tuple[int, ...]
+    sizes: PartSizes
+
+    def is_closed(self, places: Sequence[int]) -> bool:
+        """Return whether after these parts only what was live, and what the optimizer's part 2 made, is left.
+
+        Then the first pass, part 1, can be booked again: it neither keeps anything nor uses anything up.
+        """
+        live: set[int] = set()
+        kept: set[int] = set()
+        for place in (0, *places):
+            before = set(live)
+            for step in self.parts[place]:
+                if step.what == ALLOCATED:
+                    live.add(step.number)
+                elif step.what == FREED:
+                    live.discard(step.number)
+            if place in {0, 2}:
+                kept |= live - before
+        return live == kept
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a replay finds on one GPU: bytes by kind at the peak, the most of each, and reserved bytes."""
+
+    parts: tuple[int, ...]
+    most: tuple[int, ...]
+    phase: str
+    reserved_bytes: int
+
+
+def lanes_of(
+    log: Sequence[Event], cuts: Sequence[tuple[int, int]], script: tuple[int, ...], num_gpus: int
+) -> list[Lane]:
+    """Cut a log into parts, and these into lanes. What was live at the first cut is part 0."""
+    live = live_events(log[: cuts[0][0]])
+    homes = {event[1]: event[2] for event in log if event[0] == ALLOCATED}
+    numbers: list[dict[int, int]] = [{} for _ in range(num_gpus)]
+    parts: list[list[tuple[Step, ...]]] = [[] for _ in range(num_gpus)]
+    sizes: list[list[tuple[int, ...]]] = [[] for _ in range(num_gpus)]
+    for events in (live, *(log[begin:end] for begin, end in cuts)):
+        steps: list[list[Step]] = [[] for _ in range(num_gpus)]
+        taken: list[list[int]] = [[] for _ in range(num_gpus)]
+        for event in events:
+            if event[0] == KEPT:
+                for each in steps:
+                    each.append(_KEEP)
+                continue
+            index = homes.get(event[1])
+            if index is not None:
+                number = numbers[index].setdefault(event[1], len(numbers[index]))
+                steps[index].append(_step(event, number))
+                if event[0] == ALLOCATED:
+                    taken[index].append(event[3])
+        for index in range(num_gpus):
+            parts[index].append(tuple(steps[index]))
+            sizes[index].append(tuple(taken[index]))
+    return [Lane(tuple(parts[index]), script, tuple(sizes[index])) for index in range(num_gpus)]
+
+
+def live_events(log: Sequence[Event]) -> list[Event]:
+    """Return an event for each allocation that is live at the end of a log, with its kind by then."""
+    live: dict[int, Event] = {}
+    for event in log:
+        if event[0] == ALLOCATED:
+            live[event[1]] = event
+        elif event[0] == FREED:
+            live.pop(event[1], None)
+        elif event[0] == KEPT:
+            live = {
+                birth: _of_kind(each, _ACTIVATION) if each[4] == _TEMPORARY else each
+                for birth, each in live.items()
+            }
+        elif event[1] in live:
+            live[event[1]] = _of_kind(live[event[1]], event[2])
+    return [*live.values()]
+
+
+def _of_kind(event: Event, kind: int) -> Event:
+    return *event[:4], kind, *event[5:]
+
+
+_KEEP = Step(KEPT, -1, 0, "", 0)
+
+
+def _step(event: Event, number: int) -> Step:
+    if event[0] == ALLOCATED:
+        return Step(ALLOCATED, number, *event[4:])
+    return Step(event[0], number, 0 if event[0] == FREED else event[2], "", 0)
+
+
+class Replay:
+    """Books a lane; its sums are those of `virtual/accounts.py`, Note [What the peak was made of]."""
+
+    def __init__(self, lane: Lane, held: Sequence[int]) -> None:
+        self.allocator = CachingAllocator()
+        self._blocks: dict[int, tuple[int, Block]] = {}  # by number, with the turn at which it was taken
+        self._kinds: dict[int, int] = {}
+        self._turn = self._kept_until = 0
+        self.live = self.peak = self.peak_at = 0
+        self.phase = ""
+        self.held, self.young, self.gone, self.most = ([0] * len(Kind) for _ in range(4))
+        self._book(lane.parts[0], lane.sizes[0])
+        for size in held:
+            self.allocator.allocate(rounded(size))
+        for place in lane.script:
+            if place == RESET:
+                self._reset()
+            else:
+                self._book(lane.parts[place], lane.sizes[place])
+
+    def figures(self) -> Figures:
+        """Return what was found."""
+        sums = zip(self.held, self.young, self.gone, strict=True)
+        parts = tuple(held - young + gone for held, young, gone in sums)
+        return Figures(parts, tuple(self.most), self.phase, self.allocator.reserved_bytes)
+
+    def _reset(self) -> None:
+        self.peak, self.most = self.live, list(self.held)
+        self._set_peak("between steps")
+
+    def _set_peak(self, phase: str) -> None:
+        self.peak_at, self.phase = self._turn, phase
+        self.young, self.gone = [0] * len(Kind), [0] * len(Kind)
+
+    def _book(self, steps: Sequence[Step], sizes: Sequence[int]) -> None:
+        following = iter(sizes)
+        for what, number, kind, phase, stream in steps:
+            if what == ALLOCATED:
+                self._take(number, rounded(next(following)), kind, phase, stream)
+            elif what == KEPT:
+                self._keep()
+            elif number in self._blocks:
+                self._give_back(number) if what == FREED else self._change(number, kind)
+
+    def _take(self, number: int, num_bytes: int, kind: int, phase: str, stream: int) -> None:
+        self._turn += 1
+        self._blocks[number] = self._turn, self.allocator.allocate(num_bytes, stream)
+        self._kinds[number] = kind
+        self.live += num_bytes
+        self.held[kind] += num_bytes
+        self.most[kind] = max(self.most[kind], self.held[kind])
+        if self.live > self.peak:
+            self.peak = self.live
+            self._set_peak(phase)
+        else:
+            self.young[kind] += num_bytes
+
+    def _give_back(self, number: int) -> None:
+        kind = self._kind_of(number)
+        turn, block = self._blocks.pop(number)
+        num_bytes = block.requested
+        self.allocator.free(block)
+        self.live -= num_bytes
+        self.held[kind] -= num_bytes
+        if turn > self.peak_at:
+            self.young[kind] -= num_bytes
+        else:
+            self.gone[kind] += num_bytes
+
+    def _kind_of(self, number: int) -> int:
+        kind = self._kinds[number]
+        is_kept = kind == _TEMPORARY and self._blocks[number][0] <= self._kept_until
+        return _ACTIVATION if is_kept else kind
+
+    def _change(self, number: int, after: int) -> None:
+        before = self._kind_of(number)
+        self._kinds[number] = after
+        if before == after:
+            return
+        turn, block = self._blocks[number]
+        for sums in (self.held, self.young) if turn > self.peak_at else (self.held,):
+            sums[before] -= block.requested
+            sums[after] += block.requested
+        self.most[after] = max(self.most[after], self.held[after])
+
+    def _keep(self) -> None:
+        self._kept_until = self._turn
+        for sums in (self.held, self.young):
+            sums[_ACTIVATION] += sums[_TEMPORARY]
+            sums[_TEMPORARY] = 0
+        self.most[_ACTIVATION] = max(self.most[_ACTIVATION], self.held[_ACTIVATION])
+
+
+Terms = tuple[int, int, int]
+"""a, b and c of a size a + b · rows + c · batch, times a common divisor; see `fit`."""
+
+
+def fit(lanes: Sequence[Lane], points: Sequence[tuple[int, int]]) -> Callable[[int, int], Lane] | None:
+    """Return the lane at any rows of the GPU and any batch, from three at (rows, batch); None if they differ.
+
+    Each size must be a + b · rows + c · batch in whole numbers at all three; where rows and batches lie on a
+    line, b alone is used.
+    """
+    first = lanes[0]
+    if any((lane.parts, lane.script) != (first.parts, first.script) for lane in lanes):
+        return None
+    columns = [[*zip(*sizes, strict=True)] for sizes in zip(*(lane.sizes for lane in lanes), strict=True)]
+    distinct = [*dict.fromkeys(column for part in columns for column in part)]
+    terms = [solved for column in distinct if (solved := _solve(column, points)) is not None]
+    if len(terms) < len(distinct):
+        return None
+    place = {column: number for number, column in enumerate(distinct)}
+    places = [[place[column] for column in part] for part in columns]
+    divisor = _determinant(points) or points[1][0] - points[0][0]
+
+    def at(rows: int, batch: int) -> Lane:
+        sizes = [-(-(a + b * rows + c * batch) // divisor) for a, b, c in terms]
+        return replace(first, sizes=tuple(tuple(sizes[number] for number in part) for part in places))
+
+    return at
+
+
+def _determinant(points: Sequence[tuple[int, int]]) -> int:
+    (x1, y1), (x2, y2), (x3, y3) = points
+    return (x2 - x1) * (y3 - y1) - (x3 - x1) * (y2 - y1)
+
+
+def _solve(sizes: tuple[int, ...], points: Sequence[tuple[int, int]]) -> Terms | None:
+    """Return a, b and c times the divisor of `fit`; None where no line goes through all three."""
+    (x1, y1), (x2, y2), (x3, y3) = points
+    s1, s2, s3 = sizes
+    divisor = _determinant(points)
+    if divisor:
+        b = (s2 - s1) * (y3 - y1) - (s3 - s1) * (y2 - y1)
+        c = (x2 - x1) * (s3 - s1) - (x3 - x1) * (s2 - s1)
+        return divisor * s1 - b * x1 - c * y1, b, c
+    divisor = x2 - x1
+    b = s2 - s1
+    if not divisor or divisor * (s3 - s1) != b * (x3 - x1):
+        return (divisor * s1, 0, 0) if s1 == s2 == s3 and divisor else None
+    return divisor * s1 - b * x1, b, 0
