@@ -12,4 +12,5 @@ reads: list[Callable[[Any, Any], None]] = []
 draws: list[Callable[[Any, Any], None]] = []
 """Each is called with a random operator and its result."""
 wrapped: dict[int, Callable[[tuple[Any, ...], dict[str, Any]], None]] = {}
-"""By an operator's `id` (its own hash is a function in Python), what is called with its arguments before a subclass of tensors, such as DTensor, runs it."""
+"""By the `id` of an operator (its hash is a function in Python), what is called with its arguments before a
+subclass of tensors, such as DTensor, runs it."""
