@@ -62,7 +62,8 @@ def _beside(differ: str, first: Parameters, event: ByHand) -> Mistake:
         f"{differ}: the optimizer also has parameters of shape {shapes} that are under no wrapper, "
         "and whose gradients are not averaged",
         first.at,
-        "put the module that has them, such as a loss with weights, inside DistributedDataParallel, too",
+        "average them, too: inside DistributedDataParallel or fully_shard, by the plan of parallelize_module "
+        "(SequenceParallel for norms), or by dist.all_reduce of their gradients",
     )
 
 

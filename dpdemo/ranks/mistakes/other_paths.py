@@ -39,16 +39,13 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
             if at in told or not all(at in mine for mine in rows):
                 continue
             events = [mine[at][0] for mine in rows]
-            is_one = all(_is_one_name([event.path for event in mine[at]]) for mine in rows)
-            if is_collective or is_one:
-                paths = [event.path for event in events]
-                if any(all(map(str.startswith, paths, known)) for known in made_before):
-                    continue
-                ought = is_collective or any(map(_ought_to_be_one, events))
-                if ought and _differ(paths, list(evidence.ranks)):
-                    told.add(at)
-                    made_before.append([f"{path}{os.sep}" for path in paths])
-                    yield _mistake(evidence, at, paths)
+            paths = [_one_name([event.path for event in mine[at]]) for mine in rows]
+            is_known = any(all(map(str.startswith, paths, known)) for known in made_before)
+            ought = is_collective or any(map(_ought_to_be_one, events))
+            if ought and not is_known and all(paths) and _differ(paths, list(evidence.ranks)):
+                told.add(at)
+                made_before.append([f"{path}{os.sep}" for path in paths])
+                yield _mistake(evidence, at, paths)
 
 
 def _by_line(events: Iterable[Checkpoint | PathMade]) -> dict[str, list[Checkpoint | PathMade]]:
@@ -58,11 +55,9 @@ def _by_line(events: Iterable[Checkpoint | PathMade]) -> dict[str, list[Checkpoi
     return found
 
 
-def _is_one_name(paths: Sequence[str]) -> bool:
-    """Return whether the paths of a line are one, or in one folder: no file or folder for each sample."""
-    return len({os.path.dirname(path) for path in paths}) == 1 and (  # noqa: PTH120 - text
-        len(paths) == 1 or len({_PARTS.sub("", path) for path in paths}) == 1
-    )
+def _one_name(paths: Sequence[str]) -> str:
+    """Return the path that a line made, or the folder of several, such as one for each sample."""
+    return paths[0] if len(paths) == 1 else os.path.commonpath(paths)
 
 
 def _ought_to_be_one(event: Checkpoint | PathMade) -> bool:

@@ -289,6 +289,11 @@ def ranks_of(groups: list[Any]) -> list[int]:
     return sorted({rank for group in groups for rank in dist.get_process_group_ranks(group)})
 
 
+def ranks_of_mesh(mesh: Any) -> list[int]:
+    """Return the ranks of a DeviceMesh."""
+    return sorted(int(rank) for rank in torch._C.TensorBase.tolist(mesh.mesh.flatten()))
+
+
 def storage_of(tensor: torch.Tensor) -> int:
     """Return a number that tensors of one storage share."""
     return int(tensor.untyped_storage()._cdata)

@@ -14,7 +14,7 @@ from torch.optim import lr_scheduler
 from torch.optim import optimizer as optimizers
 
 from dpdemo.ranks.events import Clipped, Hyperparameters, Metric, Scheduled
-from dpdemo.ranks.observe.models import Wrapped, parameters_of
+from dpdemo.ranks.observe.models import Wrapped, parameters_of, ranks_of_mesh
 from dpdemo.ranks.observe.notes import around, never_raises, users_line
 from dpdemo.ranks.observe.numbers import local, value
 
@@ -151,7 +151,7 @@ class OptimizerNotes:
         for each in parameters_of(optimizer):
             mesh = getattr(each, "device_mesh", None)
             if mesh is not None:
-                return tuple(sorted(int(rank) for rank in torch._C.TensorBase.tolist(mesh.mesh.flatten())))
+                return tuple(ranks_of_mesh(mesh))
         return ()
 
     @never_raises

@@ -40,6 +40,7 @@ from dpdemo.ranks.observe.models import (
     is_plain,
     parameters_of,
     ranks_of,
+    ranks_of_mesh,
     whole_parameters,
 )
 from dpdemo.ranks.observe.notes import NOWHERE, around, never_raises, users_line
@@ -228,15 +229,19 @@ class TrainingNotes:
         self._note_not_finite(optimizer)
         models = self.of(optimizer)
         known = {key for model in models for key in model.parameters}
-        parameters = [each for each in parameters_of(optimizer) if id(each) not in known]
-        if not parameters or not all(map(is_plain, parameters_of(optimizer))):
+        sharded = [each for each in parameters_of(optimizer) if hasattr(each, "placements")]
+        rest = [each for each in parameters_of(optimizer) if not hasattr(each, "placements")]
+        parameters = [each for each in rest if id(each) not in known]
+        if not parameters or not all(map(is_plain, rest)):
             return
-        ranks = next(
-            (model.ranks for model in models), self.reduced.ranks or list(range(dist.get_world_size()))
+        ranks = next((model.ranks for model in models), self.reduced.ranks) or list(
+            range(dist.get_world_size())
         )
+        if sharded and not models:
+            ranks = ranks_of_mesh(sharded[0].device_mesh)
         at = users_line()
         model = Optimized(self._named(f"stepped at {at} on {ranks}"), ranks, parameters, self.norms, at)
-        model.is_beside = bool(models)
+        model.is_beside = bool(models or sharded)
         wrapped = [each.module() for each in self.models if isinstance(each, Wrapped)]
         whole = whole_parameters([module for module in wrapped if module is not None])
         model.was_whole = any(id(each) in whole for each in parameters)

@@ -76,10 +76,10 @@ def watch(notes: Notes) -> None:
     """Look at such calls."""
     found = TrapNotes(notes)
     for operator, name in _LOSSES.items():
-        listening.wrapped[operator] = found.loss(name)
-    listening.wrapped[aten.convolution.default] = found.convolution
-    listening.wrapped[aten.fill_.Scalar] = found.fill
-    listening.wrapped[aten.fill_.Tensor] = found.fill
+        listening.wrapped[id(operator)] = found.loss(name)
+    listening.wrapped[id(aten.convolution.default)] = found.convolution
+    listening.wrapped[id(aten.fill_.Scalar)] = found.fill
+    listening.wrapped[id(aten.fill_.Tensor)] = found.fill
     when_imported("torch.distributed.nn.functional", never_raises(lambda module: _functional(found, module)))
     when_imported(
         "torch.distributed.pipelining.schedules", never_raises(lambda module: _pipelines(found, module))

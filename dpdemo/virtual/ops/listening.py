@@ -11,5 +11,6 @@ reads: list[Callable[[Any, Any], None]] = []
 """Each is called with a tensor and the number that was read of it."""
 draws: list[Callable[[Any, Any], None]] = []
 """Each is called with a random operator and its result."""
-wrapped: dict[Any, Callable[[tuple[Any, ...], dict[str, Any]], None]] = {}
-"""By operator, what is called with its arguments before a subclass of tensors, such as DTensor, runs it."""
+wrapped: dict[int, Callable[[tuple[Any, ...], dict[str, Any]], None]] = {}
+"""By the `id` of an operator (its hash is a function in Python), what is called with its arguments before a
+subclass of tensors, such as DTensor, runs it."""

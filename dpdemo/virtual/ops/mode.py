@@ -55,8 +55,8 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if any(torch._C._get_dispatch_mode(key) is not None for key in _FAKING):
                 return func(*args, **(kwargs or {}))  # a mode below makes up tensors and devices
             if any(map(has_operators_of_its_own, types)):
-                if func in listening.wrapped:
-                    listening.wrapped[func](args, kwargs or {})
+                if id(func) in listening.wrapped:
+                    listening.wrapped[id(func)](args, kwargs or {})
                 return NotImplemented  # a subclass with operators of its own: its parts pass here
         try:
             action = actions[id(func)][1]

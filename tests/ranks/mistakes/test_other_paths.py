@@ -44,6 +44,12 @@ def test_a_file_for_each_sample_is_right():
     assert mistakes(*files) == ()
 
 
+def test_a_folder_for_each_sample_is_right():
+    folders = [[PathMade(AT, n, f"/out/{name}", True) for n, name in enumerate(names, 1)]
+               for names in ((1010, 2210), (1717, 3523))]  # fmt: skip
+    assert mistakes(*folders) == ()
+
+
 def test_a_file_inside_a_folder_that_was_named_is_not_named_again():
     noted = [
         [
