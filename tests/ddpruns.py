@@ -38,18 +38,6 @@ class AllRaise(Base):
     def forward(self, x):
         raise ValueError("a bad row")
 
-class FailsSecond(Base):
-    # rank 0 fails while rank 1, which was the first, has yet to write down why
-    def forward(self, x):
-        if not on_rank_1():
-            while not os.path.exists("is-first"):
-                time.sleep(0.01)
-            raise ValueError("a second bad row")
-        worker = sys.modules["__main__"]
-        note = worker.note
-        worker.note = lambda error: (open("is-first", "w").close(), time.sleep(2), note(error))
-        raise ValueError("a bad row")
-
 class Killed(Base):
     def trouble(self):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -89,10 +77,6 @@ class Endless(Base):
         self.calls += 1
         time.sleep(0.01)
         return self.fc(x)
-
-class Pair(Base):
-    def forward(self, x):
-        return {"logits": self.fc(x), "count": torch.ones(len(x), 3)}
 
 class Averaged(Base):
     # passes on only if the gradients of the step before are the same on every rank
@@ -152,12 +136,19 @@ def start(folder, *command, **more):
 
 def processes_of(folder):
     """The processes that were started from a test's folder: each rank's command names a file below it."""
-    found = []
+    return [number for number, text in _texts("cmdline") if str(folder).encode() in text]
+
+
+def ranks_of(folder):
+    """The ranks that a test's program launched, with temporary files in its folder."""
+    variable = f"TMPDIR={folder}\0".encode()
+    return [number for number, text in _texts("environ") if variable in text and b"\0RANK=" in text]
+
+
+def _texts(name):
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                if str(folder).encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
+                yield int(entry.name), (entry / name).read_bytes()
             except OSError:
                 continue
-    return found

@@ -29,10 +29,12 @@ FILES = {
 
 @cache
 def imports_of(module):
-    """All modules that one of ours imports, in functions and for type checkers too."""
+    """All modules that one of ours imports, in functions, for type checkers and by name too."""
     found = set()
     for node in ast.walk(ast.parse(FILES[module].read_text())):
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+            found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
+        elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names = {f"{node.module}.{alias.name}" for alias in node.names}

@@ -20,6 +20,8 @@ STARTED = {
     "tools/bench/random_numbers.py": "--quick",
     "tools/bench/ranks.py": "--quick",
     "tools/bench/virtual.py": "--quick",
+    "tools/refusals.py": "",
+    "tools/releases.py": f"--python {sys.executable} --only tests/test_sizes.py",
     "tools/pytorch_rank_tests.py": "test_nccl_backend_bool test_accumulate_gradients test_ddp_hook_parity",
     "gpus/memory_against_cuda.py": "--predict tests/gpus/cuda_programs.py:lstm",
     "gpus/steps_on_card.py": "virtual",

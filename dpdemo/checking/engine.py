@@ -201,9 +201,9 @@ def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int
 
 def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] = ()) -> CheckReport:
     """Let rules look at evidence; a rule that others explain keeps silent."""
-    merged = findings_of(evidence, chosen)
+    merged, failed = findings_of(evidence, chosen)
     kept = tuple(finding for finding in merged if not _is_silenced(finding))
-    notes = tuple(dict.fromkeys(_notes(evidence)))
+    notes = tuple(dict.fromkeys((*failed, *_notes(evidence))))
     return CheckReport(
         evidence.scan.model, evidence.num_gpus, kept, sizes, len(merged) - len(kept), notes,
         assumed=evidence.assumed, compared=any(map(_is_compared, evidence.probes)),

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from dpdemo.checking.errors import is_of_devices
-from dpdemo.checking.evidence import Evidence
+from dpdemo.checking.evidence import Evidence, first_line
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.registry import Rule, rule_of
 from dpdemo.results.findings import SEVERITIES, Finding
@@ -39,16 +40,38 @@ _OF_TRAINING = ("DP301", "DP305", "DP306", "DP309", "DP313", "DP316")
 """Rules about state that a forward may change in training alone."""
 
 
-def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> tuple[Finding, ...]:
-    """Let the rules look at the evidence, the hidden ones last, and join what is one cause."""
+class Findings(NamedTuple):
+    """The findings about some evidence, and a note for each rule that could not be applied to it."""
+
+    merged: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+
+def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> Findings:
+    """Let the rules look at the evidence, the hidden ones last, and join what is one cause.
+
+    A rule that raises costs what it has not found yet, and no other rule.
+    """
     found: list[Finding] = []
+    notes: list[str] = []
     for rule in sorted(chosen, key=lambda rule: rule.code in HIDDEN_BY):
         hiding = HIDDEN_BY.get(rule.code, ())
         if not any(
             finding.code.startswith(hiding) and finding.severity != "info" for finding in found if hiding
         ):
-            found += rule.findings(evidence)
-    return _as_given(merge(_with_an_error(found, evidence, chosen)), evidence)
+            try:
+                for finding in rule.findings(evidence):
+                    found.append(finding)  # noqa: PERF402 - those before an exception stay
+            except Exception as error:  # noqa: BLE001 - a bug of a rule is no end of the report
+                notes.append(_not_applied(rule, error))
+    return Findings(_as_given(merge(_with_an_error(found, evidence, chosen)), evidence), tuple(notes))
+
+
+def _not_applied(rule: Rule, error: Exception) -> str:
+    return (
+        f"rule {rule.code} ({rule.name}) was not applied, because it raised {type(error).__name__}: "
+        f"{first_line(str(error))}; this is a bug in dpdemo, please report it"
+    )
 
 
 def _with_an_error(findings: list[Finding], evidence: Evidence, chosen: tuple[Rule, ...]) -> list[Finding]:

@@ -19,8 +19,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except SystemExit as ended:
-        if "RANK" in os.environ and "dpdemo.running.ddp.launch" in sys.modules:
-            from dpdemo.running.ddp.worker import exit_at_once
+        if "RANK" in os.environ and "dpdemo.running.ddp.rank" in sys.modules:
+            from dpdemo.ranks.processes import exit_at_once
 
             exit_at_once(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
         raise

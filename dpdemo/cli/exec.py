@@ -19,11 +19,12 @@ from dpdemo.errors import RunError, UsageError
 from dpdemo.executing.program import Program, find_program
 from dpdemo.files import FORMS, endings
 from dpdemo.ranks.hardware import Hardware
+from dpdemo.results.against import Cause
 from dpdemo.results.check import CheckReport
 from dpdemo.results.console import make_console
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic
-from dpdemo.results.ranks import RanksResult
+from dpdemo.results.ranks import Mistake, RanksResult
 from dpdemo.results.report import Report
 
 EXAMPLES = (
@@ -48,7 +49,11 @@ Ranks = Annotated[int | None, o.option("--ranks --nproc-per-node N", o.GPUS, _RA
 _RANDOM = "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."
 Random = Annotated[Literal["cuda", "cpu"], o.option("--random", o.GPUS, _RANDOM)]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
-Check = Annotated[bool, o.option("--check", o.CHECKS, "Check every DataParallel call; see dpdemo check.")]
+_CHECK = "Check every DataParallel call; with --ranks, compare gradients with those of one process."
+Check = Annotated[bool, o.option("--check", o.CHECKS, _CHECK)]
+_STEPS = "First steps that --ranks --check compares. (default: 3)"
+Steps = Annotated[int | None, o.option("--steps K", o.CHECKS, _STEPS, min=1, max=100)]
+DEFAULT_STEPS = 3
 _TRACE = "Follow one sample through all ranks: its index, or what the report calls its content."
 TraceSample = Annotated[o.Text, o.option("--trace-sample N", o.DATA, _TRACE)]
 SaveReport = Annotated[list[Path] | None, o.saved(o.OUTPUT, endings(("json",)), o.SAVE, "--save --report")]
@@ -69,6 +74,7 @@ def command(
     random: Random = "cuda",
     module: Module = False,
     check: Check = False,
+    steps: Steps = None,
     select: o.Select = "",
     ignore: o.Ignore = "",
     trace_sample: TraceSample = None,
@@ -95,14 +101,17 @@ def command(
                 key="fail_on",
                 hint="--fail-on mistakes is about the mistakes of ranks",
             )
+    if not (check and ranks):
+        without_effect(ctx, ("steps",), "`--ranks N --check` beside it", "less", "add both")
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
     finish = finisher(quiet=quiet, paths=paths, fail_on=fail_on)
     if ranks is not None:
-        exclusive(ctx, "check", "ranks")  # DataParallel's calls are checked in one process
-        from dpdemo.executing.ranks import run_ranks
+        exclusive(ctx, "ranks", "select", "ignore")  # rules are for DataParallel's calls
+        from dpdemo.executing.ranks import Extras, run_ranks
 
-        raise SystemExit(run_ranks(found, hardware, ranks, finish, trace_sample))
+        extras = Extras((steps or DEFAULT_STEPS) if check else None, trace_sample)
+        raise SystemExit(run_ranks(found, hardware, ranks, finish, extras))
     without_effect(ctx, ("trace_sample",), "`--ranks` beside it", "none", "samples are followed on ranks")
     if gpus is None and not quiet:
         _hint(words)
@@ -199,7 +208,9 @@ def _reasons(report: ExecReport | RanksResult, findings: CheckReport | None, fai
     """Yield what `--fail-on` exits for."""
     if fail_on == "mistakes":
         worlds = report.ranks if isinstance(report, ExecReport) else (report,)
-        yield from (str(each) for world in worlds for each in world.mistakes if each.kind == "mistake")
+        found: list[Mistake | Cause] = [each for world in worlds for each in world.mistakes]
+        found += [each for world in worlds if world.comparison for each in world.comparison.mistakes]
+        yield from (str(each) for each in found if each.kind == "mistake")
     elif fail_on != "never" and findings is not None and findings.fails(fail_on):
         yield findings.summary
 

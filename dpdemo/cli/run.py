@@ -69,7 +69,7 @@ def command(
         return
     print_report(replace(report, verbose=verbose), form, save, quiet=quiet)
     if not quiet:
-        _hint(report, is_named=checked.gpus is not None)
+        _hint(report, is_named=checked.gpus is not None or checked.processes is not None)
 
 
 def _hint(report: SplitReport, *, is_named: bool) -> None:

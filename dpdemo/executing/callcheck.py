@@ -33,6 +33,7 @@ from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.precedence import in_order
 from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.recording.inside import here
+from dpdemo.checking.recording.scaling import Scales
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.registry import choose
 from dpdemo.checking.running.building import watching_loads
@@ -63,13 +64,14 @@ class CallCheck:
         self._by_wrapper: weakref.WeakKeyDictionary[nn.Module, Subject] = weakref.WeakKeyDictionary()
         self._loads: list[Event] = []
         self._mishaps = Notes()
+        self._scales = Scales()
         self._rehearsing = threading.Lock()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch every DataParallel of this process, for the length of a `with` block."""
         recorder = CallRecorder(self._before, self._after, self._after_gather, self._mishap)
-        with recorder.watching(), watching_loads(self._loads):
+        with recorder.watching(), watching_loads(self._loads), self._scales.watching(self._mishap):
             yield
 
     def _before(self, draft: Draft) -> None:
@@ -87,7 +89,7 @@ class CallCheck:
     def _after_gather(self, draft: Draft) -> None:
         if isinstance(draft.kind, Kind):
             with self._unharmed():
-                self._subject(draft.wrapper).follow_losses(draft, draft.kind, self._unharmed)
+                self._subject(draft.wrapper).follow_losses(draft, draft.kind, self._scales, self._unharmed)
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
@@ -115,10 +117,11 @@ class CallCheck:
             return
         alike = sum(known.setting == kind.setting for known in subject.rehearsed)
         if alike >= MAX_ALIKE or len(subject.rehearsed) >= MAX_REHEARSALS:
-            subject.note(
-                f"was not compared with one GPU in calls of all shapes, but in {MAX_ALIKE} of each batch "
-                f"size and mode, and in {MAX_REHEARSALS} at most"
-            )
+            if not any(map(kind.is_like, subject.rehearsed)):
+                subject.note(
+                    f"was not compared with one GPU in calls of all shapes, but in {MAX_ALIKE} of each batch "
+                    f"size and mode, and in {MAX_REHEARSALS} at most"
+                )
             return
         if not self._rehearsing.acquire(blocking=False):  # two at once would put back each other's generators
             subject.met_another.add(kind)
@@ -132,7 +135,7 @@ class CallCheck:
         subject = self._subject(draft.wrapper)
         kind = draft.kind
         assert isinstance(kind, Kind)  # noqa: S101 - `_before` has set it
-        subject.follow_losses(draft, kind, self._unharmed)
+        subject.follow_losses(draft, kind, self._scales, self._unharmed)
         subject.kept |= dict.fromkeys(changed(draft.reaches))
         subject.seen.add(kind)
         call = draft.freeze()
@@ -143,7 +146,8 @@ class CallCheck:
         if key in subject.probes and not subject.has_news(kind):
             return
         if len(subject.probes) >= MAX_KINDS:
-            subject.note(f"was watched in calls of {MAX_KINDS} kinds, and not in others")
+            if not any(kind.is_like(known) for known, _ in subject.probes):
+                subject.note(f"was watched in calls of {MAX_KINDS} kinds, and not in others")
             return
         rehearsed = subject.take_rehearsal(kind)
         subject.probes[key] = tuple(_probes(draft, call, rehearsed))

@@ -8,7 +8,7 @@ and files, cannot be held back: docs/check.md says so.
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -88,19 +88,9 @@ def _probe(draft: Draft, gpus: VirtualGpus, *, is_first: bool) -> Rehearsed:
     error = probe.single.raised
     if error is not None:
         return Rehearsed(refused=f" at {probe}: there it raises {error}", raised=error)
-    probes = (probe, *prober.probe_again(planned, probe), *_calmed(prober, planned, probe))
+    probes = (probe, *prober.probe_again(planned, probe), *prober.probe_calmly(planned, probe))
     used = used_meanwhile(runner, planned.mode, (draft.args, draft.kwargs)) if is_first else ()
     return Rehearsed(probes, meanwhile=used)
-
-
-def _calmed(prober: Prober, planned: Planned, probe: Probe) -> Iterator[Probe]:
-    """Run once more in evaluation where training draws random numbers, as dropout does: none compare."""
-    if probe.single.used_random and planned.mode == "train":
-        calm = replace(prober, runner=replace(prober.runner, keeps_modes=False)).probe(
-            Planned(planned.size, "eval", is_real=False)
-        )
-        if calm.single.raised is None:
-            yield calm
 
 
 @contextlib.contextmanager

@@ -8,11 +8,13 @@ import torch
 
 from dpdemo.checking.evidence import Cache, Kept, Leaf, Probe, Reduction, Scan
 from dpdemo.checking.recording.drafts import Draft
+from dpdemo.checking.recording.scaling import Scales
 from dpdemo.checking.source import calling_place
 from dpdemo.executing.rehearsal import Rehearsed
 from dpdemo.models.frames import is_installed
 from dpdemo.results.check import CheckReport
 from dpdemo.watching.tree import flatten
+from dpdemo.watching.unseen import on_cpu, unseen
 
 MAX_ALIKE = 2
 """Kinds of calls that are rehearsed of one model, mode and batch size, such as sentences of many lengths."""
@@ -48,6 +50,15 @@ class Kind:
     setting: object
     arguments: tuple[Leaf, ...]
     has_gradients: bool = True
+
+    def is_like(self, other: "Kind") -> bool:
+        """Return whether another call differs in its numbers at most, as labels do from batch to batch."""
+        return self.setting == other.setting and self.shapes == other.shapes
+
+    @property
+    def shapes(self) -> tuple[object, ...]:
+        """The arguments without their numbers."""
+        return tuple((leaf.path, leaf.type, leaf.shape, leaf.dtype, leaf.device) for leaf in self.arguments)
 
 
 @dataclass
@@ -109,7 +120,7 @@ class Subject:
         self.notes.add(f"{self.scan.model} {what}")
 
     def follow_losses(
-        self, draft: Draft, kind: Kind, unharmed: Callable[[], AbstractContextManager[None]]
+        self, draft: Draft, kind: Kind, scales: Scales, unharmed: Callable[[], AbstractContextManager[None]]
     ) -> None:
         """Note with what weights the program goes backward through its replicas' losses, such as mean()'s."""
         first = next(iter(self.rehearsed.get(kind, Rehearsed()).probes), None)
@@ -123,7 +134,9 @@ class Subject:
             def note(gradient: torch.Tensor) -> None:
                 with unharmed():
                     place = calling_place()
-                    weights = tuple(gradient.detach().double().flatten().cpu().tolist())
+                    with unseen(gradient):
+                        numbers = on_cpu(gradient).double().flatten().tolist()
+                    weights = tuple(number / scales.factor for number in numbers)
                     known.add(Reduction(weights, is_librarys=place is not None and is_installed(place.file)))
 
             losses.register_hook(note)  # type: ignore[no-untyped-call] # PyTorch's own

@@ -9,6 +9,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
 from dpdemo.watching.tree import tensors_in, with_parts
+from dpdemo.watching.unseen import on_cpu, unseen
 
 
 def rows_of(args: Any, kwargs: Any, dim: int, num_gpus: int = 0) -> int:
@@ -106,8 +107,9 @@ def is_repeated(tensor: torch.Tensor) -> bool:
         return False
     if tensor.device.type == "meta" or isinstance(tensor, UninitializedParameter):
         return False
-    column = tensor.detach().reshape(-1).cpu()
-    return bool((column == column[0]).all())
+    with unseen(tensor):
+        column = on_cpu(tensor).reshape(-1)
+        return bool((column == column[0]).all())
 
 
 def length_of(value: Any) -> int | None:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from dpdemo.ranks.events import Collective
     from dpdemo.ranks.log import RankLog
 
-_SAME_ORDER = "Every rank has to make the same collectives in the same order: look for a branch on the rank."
+_SAME_ORDER = (
+    "Every rank has to make the same collectives: look for a branch on the rank, or on its own data."
+)
 _AS_MANY = (
     "Every rank needs as many steps: DistributedSampler gives all ranks as many batches, "
     "and `with model.join():` lets ranks of DistributedDataParallel end early."

@@ -8,7 +8,7 @@ Observers (`observe/`) write them into the rank's file, `log.py` reads them; `de
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar, Self
 
 VERSION = 1
@@ -29,7 +29,7 @@ class Event:
 
     def to_line(self) -> bytes:
         """Return the event as a line of JSON."""
-        return json.dumps({"e": type(self).__name__, **vars(self)}).encode() + b"\n"
+        return json.dumps({"e": type(self).__name__, **vars(self)}, default=astuple).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes | str) -> Self:
@@ -239,6 +239,8 @@ class ByHand(Event):
     """Whether they are the unsharded parameters that fully_shard has during a forward."""
     shapes: tuple[str, ...] = ()
     """Of the parameters."""
+    sends_rows: bool = False
+    """Whether the rank sent rows by all_to_all, as to experts, which may be each rank's own."""
 
 
 @dataclass(frozen=True)
@@ -390,6 +392,18 @@ class Late(Event):
 
 
 @dataclass(frozen=True)
+class Skipped(Event):
+    """A batch got no backward pass before the next one was trained on (`observe/training.py`)."""
+
+    model: str
+    number: int
+    """The calls of the model in training before, from 1."""
+    at: str
+    had_forward: bool
+    """Whether the model was called with it."""
+
+
+@dataclass(frozen=True)
 class WrapperGone(Event):
     """A backward pass came to the output of a wrapper that is gone (`observe/training.py`)."""
 
@@ -523,14 +537,16 @@ class Checkpoint(Event):
 
 @dataclass(frozen=True)
 class OutOfGraph(Event):
-    """A collective changed a tensor that a backward pass then went through (`observe/graph.py`)."""
+    """A collective took a tensor inside the graph of a backward pass (`observe/graph.py`)."""
 
     op: str
     at: str
     reduce: str = ""
     backward_at: str = ""
     is_lost: bool = False
-    """Whether no gradient came to what the collective sent away."""
+    """Whether no gradient came to the parameters before what the collective sent away."""
+    has_own: bool = False
+    """Whether the program put the rank's own tensor, with its history, among those that it gathered."""
 
 
 @dataclass(frozen=True)
@@ -576,3 +592,89 @@ class Drawn(Event):
     """The optimizer steps made before."""
     name: str
     shape: tuple[int, ...]
+
+
+# --- noted by `exec --ranks --check` alone (`against/`): what one process is given, and what is compared ---
+
+
+HOOK = "a communication hook changes the gradients of DistributedDataParallel"
+"""The text of a remark."""
+
+
+@dataclass(frozen=True)
+class NotedBatch(Event):
+    """The k-th batch of a pass over a DataLoader; its samples are in the rank's store (`against/rows.py`)."""
+
+    at: str
+    number: int
+    """The passes begun at that line, from 1."""
+    k: int
+    is_collated: bool
+    """Whether `collate_fn` can make it again of the samples; if not, the batch itself is stored."""
+    sum: int
+    """Checksum of the batch."""
+    stored: int
+
+
+@dataclass(frozen=True)
+class NotedPass(Event):
+    """A pass over a DataLoader gave rows to a backward pass, the first time (`against/passes.py`)."""
+
+    at: str
+    number: int
+    made: str
+    """The line that made the loader, and its number there."""
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class NotedDraw(Event):
+    """Numbers that were drawn, or copied to a GPU, outside a DataLoader (`against/draws.py`)."""
+
+    name: str
+    at: str
+    k: int
+    stored: int
+    passes: int = 0
+    """The backward passes before it."""
+
+
+@dataclass(frozen=True)
+class NotedStep(Event):
+    """An optimizer is about to make a step; its gradients are in the rank's store (`against/steps.py`)."""
+
+    optimizer: int
+    """By the order in which optimizers were made."""
+    step: int
+    at: str
+    stored: int
+    names: tuple[str, ...] = ()
+    pieces: tuple[int, ...] = ()
+    """Of each parameter, which shard the rank has; -1 is the whole."""
+    sums: tuple[int, ...] = ()
+    """Checksums of the parameters before the step."""
+    norms: tuple[int, ...] = ()
+    """Rows of each call of a BatchNorm that is not synced."""
+    rows: tuple[int, ...] = ()
+    """Rows of each training call of an outermost module."""
+    is_skipped: bool = False
+    """Whether a gradient scaler left the step out."""
+    dtype: str = "float32"
+    """The lowest precision that was met."""
+
+
+@dataclass(frozen=True)
+class Touched(Event):
+    """A file or folder was opened for writing or made, the first time (`against/files.py`)."""
+
+    path: str
+    existed: bool
+
+
+@dataclass(frozen=True)
+class Remark(Event):
+    """Something that the reader of a comparison must know (`against/`)."""
+
+    text: str
+    is_fatal: bool = False
+    """Whether nothing can be compared."""

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from dpdemo.startup import hook
 from dpdemo.startup.hook import GPUS, HIDDEN, PATH, VISIBLE, when_imported
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def reaching_children(hardware: Hardware) -> Iterator[None]:
     """Open these GPUs in each Python that the process starts, too, for the length of a `with` block."""
     before = {name: os.environ.get(name) for name in (GPUS, PATH, VISIBLE)}
     os.environ[GPUS] = hardware.to_text()
-    os.environ[PATH] = os.pathsep.join(filter(None, (str(Path(hook.__file__).parent), before[PATH])))
+    os.environ[PATH] = os.pathsep.join(filter(None, (str(Path(__file__).parent / "startup"), before[PATH])))
     os.environ[VISIBLE] = HIDDEN
     try:
         yield

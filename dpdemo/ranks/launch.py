@@ -76,7 +76,7 @@ def launch(
     environment: Mapping[str, str],
     *,
     has_terminal: bool = True,
-    on_look: Callable[[], None] = lambda: None,
+    on_look: Callable[[Sequence[Rank]], None] = lambda _: None,
 ) -> Outcome:
     """Run `command` as that many ranks, to the end of all of them.
 
@@ -86,7 +86,7 @@ def launch(
         environment: the variables of each, to which RANK and the others are added.
         has_terminal: whether rank 0 may read the terminal and draw on it; if not, Ctrl-C reaches ranks as
             SIGTERM, which ends a Python that is just starting without a traceback.
-        on_look: called each time that the launcher looks at the ranks.
+        on_look: called with the ranks each time that the launcher has looked at them.
 
     """
     ranks: list[Rank] = []
@@ -229,12 +229,12 @@ def stop(ranks: Sequence[Rank]) -> None:
         rank.process.wait()
 
 
-def _watch(ranks: list[Rank], on_look: Callable[[], None]) -> Outcome:
+def _watch(ranks: list[Rank], on_look: Callable[[Sequence[Rank]], None]) -> Outcome:
     """Wait until all ranks have ended, or until one can never go on."""
     while True:
         for rank in ranks:
             rank.look()
-        on_look()
+        on_look(ranks)
         if any(rank.has_failed for rank in ranks):
             return _failed(ranks)
         is_known = not any(rank.is_broken for rank in ranks)

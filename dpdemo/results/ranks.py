@@ -16,6 +16,7 @@ from dpdemo.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dpdemo.results.against import Comparison
     from dpdemo.results.table import Block, Canvas
 
 _MOST_PARTS, _MOST_SHAPES = 8, 4
@@ -81,6 +82,7 @@ class RanksResult(Report):
     problem: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     coverage: tuple[Coverage, ...] = ()
+    comparison: Comparison | None = None
     trace: Trace | None = None
 
     def peaks(self) -> dict[str, int]:
@@ -115,6 +117,9 @@ class RanksResult(Report):
             label = styled(f"{mistake.kind.capitalize()}: ", "bold yellow")
             yield label + styled(f"{mistake.text} ({mistake.at})")
             yield styled(f"  {mistake.advice}")
+        if self.comparison is not None:
+            yield ()
+            yield from self.comparison.blocks()
 
 
 def _title(report: RanksResult) -> str:

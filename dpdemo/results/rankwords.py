@@ -46,10 +46,11 @@ def over(report: SplitData, distribution: Distribution) -> str:
     ranks = counted(number, "rank")
     ranks_of = report.batches[0].in_model if report.batches else ()
     per_node = set(Counter(rank.node for rank in ranks_of).values())
+    gpu = "virtual GPU" if report.virtual else "GPU"
     if distribution.nodes == 1:
-        where = "the CPU" if report.devices.kind == "cpu" else counted(number, "GPU")
+        where = "the CPU" if report.devices.kind == "cpu" else counted(number, gpu)
     else:
-        kind = "process" if report.devices.kind == "cpu" else "GPU"
+        kind = "process" if report.devices.kind == "cpu" else gpu
         each = f" of {counted(min(per_node), kind)}" if len(per_node) == 1 else ""
         where = f"{distribution.nodes} nodes{each}"
     return f"over {ranks} on {where}"

@@ -1,9 +1,9 @@
 """Run an epoch for real and report what was observed: a file per strategy.
 
 `dp.py` wraps the model in torch.nn.DataParallel, on the devices of `devices.py`.
-`ddp/launch.py` starts ranks through `ranks.py`, each a process of `ddp/worker.py` that runs `ddp/rank.py`;
-under torchrun this process is a rank itself, as `ddp/world.py` reads. `ddp/records.py` makes one report of
-theirs. `epoch.py` is the loop of both strategies. `ranks.py` also starts the ranks of `dpdemo exec --ranks`.
+`ddp/launch.py` starts ranks as `dpdemo exec --ranks` does, each the program `ddp/__main__.py` around
+`ddp/rank.py`; under torchrun this process is a rank itself, as `ddp/world.py` reads. `ddp/records.py` makes
+one report of their events. `epoch.py` is the loop of both strategies.
 """
 
 import os
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Unpack
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, resolve, showing_keys
 from dpdemo.config.ranks import TIMEOUT_SECONDS
-from dpdemo.errors import UsageError
 from dpdemo.results.split import SplitReport
 
 if TYPE_CHECKING:
@@ -50,15 +49,9 @@ def run(
     """
     resolved = resolve(config, overrides)
     if resolved.strategy == "ddp":
-        if virtual:
-            raise UsageError(
-                "expected real devices under ddp, got virtual GPUs, which live in one process",
-                key="virtual",
-                hint="leave `virtual` out: `processes: 3` runs three ranks on the CPU",
-            )
         from dpdemo.running.ddp.launch import run_ddp
 
-        return run_ddp(resolved, progress, timeout)
+        return run_ddp(resolved, progress, timeout, virtual=virtual)
     from dpdemo.running.dp import run_dp
 
     return run_dp(resolved, progress, virtual=virtual)

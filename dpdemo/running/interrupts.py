@@ -2,7 +2,6 @@
 
 KeyboardInterrupt
 ├── EpochInterrupted   in the loop over one process's batches
-├── RankInterrupted    in a rank of DistributedDataParallel
 └── RunInterrupted     what `dpdemo.run` raises: the report so far (exit code 130)
 """
 
@@ -11,10 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a launcher of ranks needs no torch
-    from dpdemo.config.fields import Config
     from dpdemo.results.batches import BatchGroup
     from dpdemo.results.split import SplitReport
-    from dpdemo.running.ddp.records import RankRecord
 
 
 class EpochInterrupted(KeyboardInterrupt):
@@ -23,14 +20,6 @@ class EpochInterrupted(KeyboardInterrupt):
     def __init__(self, batches: tuple[BatchGroup, ...]) -> None:
         super().__init__()
         self.batches = batches
-
-
-class RankInterrupted(KeyboardInterrupt):
-    """Ctrl-C in a rank; `record` holds what it saw until then, of the epoch that `config` describes."""
-
-    def __init__(self, record: RankRecord, config: Config) -> None:
-        super().__init__()
-        self.record, self.config = record, config
 
 
 class RunInterrupted(KeyboardInterrupt):

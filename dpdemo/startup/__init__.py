@@ -1,1 +1,1 @@
-"""A folder for PYTHONPATH: what each Python that a program starts imports first."""
+"""Functions that run once a module is imported, where dpdemo itself cannot be imported yet."""

@@ -31,10 +31,7 @@ How it is made, one mechanism per file, in the order to read them:
 
 import torch
 
-from dpdemo.virtual.errors import UnsupportedOpError, VirtualGpuError
-
-TESTED = "2.11 to 2.15"
-"""The releases of PyTorch that the suite has passed on."""
+from dpdemo.virtual.errors import TESTED, UnsupportedOpError, VirtualGpuError
 
 try:
     from dpdemo.virtual.block import is_active, separate_ledger, suspended, virtual_gpus
@@ -42,7 +39,7 @@ try:
 except (AttributeError, ImportError) as missing:
     raise VirtualGpuError(
         f"virtual GPUs need a name of PyTorch that torch {torch.__version__} does not have: {missing}. "
-        f"They were tested on torch {TESTED}; CONTRIBUTING.md says where to look."
+        f"They were tested on torch {TESTED[0]} to {TESTED[-1]}; CONTRIBUTING.md says where to look."
     ) from missing
 
 __all__ = [

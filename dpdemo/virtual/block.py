@@ -14,7 +14,7 @@ from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.sizes import capacities
 from dpdemo.virtual import patches, state
 from dpdemo.virtual.applying import applied
-from dpdemo.virtual.errors import OpeningError
+from dpdemo.virtual.errors import OpeningError, warn_if_untested
 from dpdemo.virtual.gpus import VirtualGpus
 from dpdemo.virtual.kinds import optimizers_watched
 from dpdemo.virtual.ledger import Ledger
@@ -82,6 +82,7 @@ def virtual_gpus(
 
     """
     _expect(num_gpus, storage, random)
+    warn_if_untested()
     limits, kind = capacities(memory, num_gpus), _card(card)
     session: state.Session | None = None
     try:

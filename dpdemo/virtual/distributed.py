@@ -10,7 +10,6 @@ It promises no bandwidth, no overlap and not NCCL's order of sums.
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +19,14 @@ from torch.distributed import constants, rpc
 from dpdemo.virtual.applying import always, replace, stands_in, wraps
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp
 from dpdemo.virtual.ops.collectives import gpu_of_group
-from dpdemo.virtual.process_groups import TIMEOUT, ProcessGroupNCCL, refuse
+from dpdemo.virtual.process_groups import (
+    HAS_SECOND,
+    TIMEOUT,
+    ProcessGroupNCCL,
+    ProcessGroupNCCL2,
+    ProcessGroupNCCLLazy,
+    refuse,
+)
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.threads import seeing_gpus
 
@@ -33,19 +39,14 @@ _cpp: Any = torch._C._distributed_c10d
 
 replace(_c10d, _WHY, _NCCL_AVAILABLE=True, default_pg_nccl_timeout=TIMEOUT)
 replace(constants, _WHY, default_pg_nccl_timeout=TIMEOUT)
+_implementations = {"ProcessGroupNCCL": ProcessGroupNCCL}
+if HAS_SECOND:
+    _implementations |= {"ProcessGroupNCCL2": ProcessGroupNCCL2, "ProcessGroupNCCLLazy": ProcessGroupNCCLLazy}
 for _owner in (_c10d, dist, _cpp):
-    replace(_owner, _WHY, ProcessGroupNCCL=ProcessGroupNCCL)
+    replace(_owner, _WHY, **_implementations)
 for _owner in (_c10d, dist):
     replace(_owner, _WHY, is_nccl_available=always(True))
 replace(_cpp.Work, "it needs a CUDA stream", block_current_stream=lambda self: self.wait() and None)
-# torch 2.15 looks up NCCL's makers in a table, under further names
-for _name in ("_create_nccl2_process_group", "_create_nccl_lazy_process_group"):
-    if hasattr(_c10d, _name):
-        replace(_c10d, _WHY, **{_name: _c10d._create_nccl_process_group})
-        _plugins = {
-            name: each for name, each in _c10d.Backend._plugins.items() if not name.startswith("NCCL")
-        }
-        replace(_c10d.Backend, _WHY, _plugins=_plugins)
 
 
 @stands_in(_cpp, "_hash_tensors", why="only a build with NCCL has it")
@@ -150,32 +151,3 @@ def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, called)
 
     return add
-
-
-def _multiplying(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Multiply before the sum where PREMUL_SUM is asked for."""
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        given = bound.arguments
-        operation: Any = given.get("op")
-        if getattr(operation, "op", None) != dist.ReduceOp.PREMUL_SUM:
-            return original(*args, **kwargs)
-        source = next(name for name in ("input", "input_list", "tensor") if name in given)
-        scaled = [tensor.mul(operation.factor) for tensor in flat_tensors(given[source])]
-        if source == "tensor":
-            given["tensor"].copy_(scaled[0])
-        else:
-            given[source] = scaled if isinstance(given[source], list) else scaled[0]
-        given["op"] = dist.ReduceOp.SUM
-        return original(*bound.args, **bound.kwargs)
-
-    return call
-
-
-_REDUCED = ("all_reduce", "reduce", "reduce_scatter_tensor", "reduce_scatter_single", "reduce_scatter")
-_multiplied = {name: _multiplying(getattr(_c10d, name)) for name in _REDUCED if hasattr(_c10d, name)}
-for _owner in (_c10d, dist):
-    replace(_owner, "gloo has no PREMUL_SUM", **_multiplied)

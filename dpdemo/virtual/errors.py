@@ -10,10 +10,27 @@ catches it here too. The functions below build errors that several files raise, 
 
 from __future__ import annotations
 
+import functools
+import warnings
+
 import torch
 
 from dpdemo.errors import UsageError
 from dpdemo.virtual.blocks import segment_bytes
+
+TESTED = ("2.11", "2.12", "2.13", "2.14", "2.15")
+"""The releases of PyTorch that the suite has passed on (`tests/tools/releases.py`)."""
+
+
+@functools.cache
+def warn_if_untested() -> None:
+    """Warn once where the installed PyTorch is none of the tested releases."""
+    if not any(torch.__version__.startswith(f"{release}.") for release in TESTED):
+        warnings.warn(
+            f"virtual GPUs were tested on torch {TESTED[0]} to {TESTED[-1]}, and this is torch "
+            f"{torch.__version__}: what that release has changed may be missing",
+            stacklevel=2,
+        )
 
 
 class VirtualGpuError(RuntimeError):

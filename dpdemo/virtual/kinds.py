@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _WHY = "the ledger tells parameters and buffers from other tensors"
+_grad: Any = torch._C.TensorBase.grad
 _apply: Any = nn.Module._apply
 _register_buffer: Any = nn.Module.register_buffer
 _register_parameter: Any = nn.Module.register_parameter
@@ -113,8 +114,23 @@ def around_backward(run: Callable[[], Any]) -> Any:
     for module in tuple(session.modules):
         for parameter in module._parameters.values():
             if parameter is not None and parameter.is_leaf:
-                mark(parameter.grad, Kind.GRADIENT)
+                _mark_gradient(parameter, session.key)
     return result
+
+
+def _mark_gradient(parameter: torch.Tensor, key: str) -> None:
+    """Mark a parameter's gradient: past the attribute in Python, which would label one that C++ made."""
+    gradient: torch.Tensor | None = _grad.__get__(parameter)
+    if gradient is None:
+        return
+    try:
+        label = gradient.untyped_storage().__dict__.get(key)
+    except (NotImplementedError, RuntimeError, ValueError):  # it has no storage of its own
+        label = None
+    if label is None:
+        mark(parameter.grad, Kind.GRADIENT)
+    elif label.kind is not Kind.GRADIENT:
+        label.mark(Kind.GRADIENT)
 
 
 @contextlib.contextmanager
@@ -128,7 +144,9 @@ def optimizers_watched() -> Iterator[None]:
 
 
 def _note_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    key = the_session().key
     for group in optimizer.param_groups:
-        mark_all((parameter.grad for parameter in group["params"]), Kind.GRADIENT)
+        for parameter in group["params"]:
+            _mark_gradient(parameter, key)
     for state in optimizer.state.values():
         mark_all(state.values(), Kind.OPTIMIZER_STATE)

@@ -13,7 +13,14 @@ import torch.distributed as dist
 
 from dpdemo.virtual.applying import Patch, always, group, of_session, stands_in, wraps
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.ops.collectives import coalesced, gpu_of_group, mixed_groups, nccl_groups
+from dpdemo.virtual.ops import point_to_point
+from dpdemo.virtual.ops.collectives import (
+    coalesced,
+    gpu_of_group,
+    mixed_groups,
+    nccl_groups,
+    second_groups,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +31,8 @@ _c10d: Any = dist.distributed_c10d
 _cpp: Any = torch._C._distributed_c10d
 _Group: Any = _cpp.ProcessGroup
 TIMEOUT = timedelta(minutes=10)
+HAS_SECOND = hasattr(_c10d, "_create_nccl2_process_group")
+"""Whether "nccl" is another implementation, as from torch 2.15 on."""
 before_first_group: list[Callable[[Any], None]] = []
 """Each is called with the store of a default group before its ranks connect."""
 _num_splits: dict[str, int] = {}
@@ -56,6 +65,7 @@ class Options:
         self.group_name, self.backend = "", "nccl"
         self.split_from: Any = None
         self.split_color = 0
+        self.lazy_init = self.enable_reconfigure = self.use_pg_for_symm_mem_rendezvous = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Options:
         """Share the group that it was split off: C++'s objects cannot be copied."""
@@ -64,13 +74,11 @@ class Options:
         return new
 
 
-class ProcessGroupNCCL(_cpp.ProcessGroupGloo):  # type: ignore[misc]
+class OverGloo(_cpp.ProcessGroupGloo):  # type: ignore[misc]
     """NCCL by name, gloo in fact."""
 
-    NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO = 0, 1, 2
-    supports_splitting = True
+    supports_splitting = supports_coalescing = True
     bound_device_id = None
-    uid = 0
 
     def __init__(self, store: Any, rank: int, size: int, options: Options | None = None) -> None:
         self.nccl_options = options or Options()
@@ -82,18 +90,72 @@ class ProcessGroupNCCL(_cpp.ProcessGroupGloo):  # type: ignore[misc]
         """Refuse NCCL's memory pools."""
         return refuse("NCCL's memory pools")
 
+    def new_window(self, *_: Any, **__: Any) -> Any:
+        """Refuse windows into another rank's memory."""
+        return refuse("windows of NCCL")
+
+    def _beside(self, store: Any, rank: int, size: int, options: Options | None) -> Any:
+        """Return a backend of the same kind for a group that is split off."""
+        return type(self)(store, rank, size, options)
+
     options = property(lambda self: self.nccl_options)
     mem_allocator = property(register_mem_pool)
-    name, comm_split_count, get_error = always("nccl"), always(0), always(None)
+    name, get_error = always("nccl"), always(None)
     abort, _get_timeout = (lambda self: self.shutdown()), (lambda self: self.nccl_options._timeout)
     # gloo is connected already, and a rank takes no part in a split that leaves it out
     eager_connect_single_device = perform_nocolor_split = always(None)
-    _group_start = _group_end = _add_ephemeral_timeout = always(None)
+    _add_ephemeral_timeout = always(None)
+
+
+class ProcessGroupNCCL(OverGloo):
+    """NCCL as PyTorch has it from the start; "nccl-legacy" from torch 2.15 on."""
+
+    NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO = 0, 1, 2
+    uid = 0
+    comm_split_count = always(0)
+    _group_start = _group_end = always(None)
     _is_initialized = _verify_work_timeout = always(True)
 
 
+class SecondNCCL(OverGloo):
+    """The implementations that torch 2.15 adds: they are bound to a GPU from the start."""
+
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        options: Options | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__(store, rank, size, options)
+        self.device = device
+
+    def _beside(self, store: Any, rank: int, size: int, options: Options | None) -> Any:
+        return type(self)(store, rank, size, options, self.device)
+
+    def split(self, store: Any, ranks: list[int], options: Options | None = None) -> Any:
+        """Return the backend of some ranks, in their order; None for a rank that is not among them."""
+        if self.rank() not in ranks:
+            return None
+        return self._beside(store, ranks.index(self.rank()), len(ranks), options)
+
+    name = always("nccl2")
+
+
+class ProcessGroupNCCL2(SecondNCCL):
+    """What "nccl" is from torch 2.15 on."""
+
+
+class ProcessGroupNCCLLazy(SecondNCCL):
+    """The same with a connection of its own for each pair of ranks."""
+
+    name, _num_active_channels = always("nccl-lazy"), always(1)
+
+
 ProcessGroupNCCL.Options = Options
-ProcessGroupNCCL.__module__ = "torch.distributed.distributed_c10d"
+for _kind in (ProcessGroupNCCL, ProcessGroupNCCL2, ProcessGroupNCCLLazy):
+    _kind.__module__ = "torch.distributed.distributed_c10d"
 
 
 def refuse(what: str) -> Any:
@@ -104,17 +166,20 @@ def refuse(what: str) -> Any:
 @of_session
 def _registering(_: Session) -> list[Patch]:
     """Register NCCL also for tensors that C++ sees on the CPU, without showing it."""
-    register, kinds = _Group._register_backend, _Group._device_types
+    register, device_types = _Group._register_backend, _Group._device_types
     kept: list[Any] = []
     only_gpu: set[int] = set()
     mixed: set[int] = set()
+    second: set[int] = set()
 
     def _register_backend(self: Any, device: torch.device, kind: Any, backend: Any = None) -> None:
         kept.append(backend)  # pybind11 would forget that it is a ProcessGroupNCCL
         register(self, device, kind, backend)
-        if isinstance(backend, ProcessGroupNCCL):
+        if isinstance(backend, OverGloo):
             mixed.add(id(self))
-        if device.type == "cuda" and not any(each.type == "cpu" for each in kinds.__get__(self)):
+        if isinstance(backend, SecondNCCL):
+            second.add(id(self))
+        if device.type == "cuda" and not any(each.type == "cpu" for each in device_types.__get__(self)):
             register(self, torch.device("cpu"), kind, backend)
             only_gpu.add(id(self))
             kept.append(self)
@@ -122,7 +187,7 @@ def _registering(_: Session) -> list[Patch]:
             only_gpu.discard(id(self))
 
     def _device_types(self: Any) -> list[torch.device]:
-        found = kinds.__get__(self)
+        found = device_types.__get__(self)
         return [device for device in found if device.type != "cpu"] if id(self) in only_gpu else list(found)
 
     set_name = _Group._set_group_name
@@ -130,7 +195,9 @@ def _registering(_: Session) -> list[Patch]:
     def _set_group_name(self: Any, name: str) -> None:
         set_name(self, name)
         gpu_of_group.pop(name, None)
-        for names, known in ((nccl_groups, only_gpu), (mixed_groups, mixed - only_gpu)):
+        point_to_point.forget(name)
+        kinds = (nccl_groups, only_gpu), (mixed_groups, mixed - only_gpu), (second_groups, second)
+        for names, known in kinds:
             (names.add if id(self) in known else names.discard)(name)
 
     return group(
@@ -217,12 +284,14 @@ def _split_group(  # noqa: PLR0913, PLR0917 - PyTorch's own
     made = _Group(store, rank, size)
     for device in device_types or self._device_types:
         below = _cpp.PrefixStore(f"{device}/", store)
-        if isinstance(self._get_backend(device), ProcessGroupNCCL):
-            backend, kind = ProcessGroupNCCL(below, rank, size, opts), _Group.BackendType.NCCL
+        whole = self._get_backend(device)
+        if isinstance(whole, OverGloo):
+            backend, kind = whole._beside(below, rank, size, opts), _Group.BackendType.NCCL
         else:
             backend = _cpp.ProcessGroupGloo(below, rank, size, timeout=timeout or TIMEOUT)
             kind = _Group.BackendType.GLOO
-        backend._set_sequence_number_for_group()
+        if not HAS_SECOND:  # from torch 2.15 on it warns, and does nothing
+            backend._set_sequence_number_for_group()
         made._set_default_backend(kind)
         made._register_backend(device, kind, backend)
     made._set_group_name(group_name)

@@ -144,3 +144,41 @@ class ASumAndACountOfOneNumberEachAreReturned(PerToken):
         logits = self.fc(x).flatten(0, 1)
         total = functional.cross_entropy(logits, labels.flatten(), reduction="sum")
         return total[None], (labels != -100).sum()[None]
+
+
+class OnlyInTraining(Classifier):
+    """Returns its loss in training and logits in evaluation, and has layers that draw or take statistics."""
+
+    def __init__(self, *layers):
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x, y):
+        logits = self.fc(self.layers(x))
+        return functional.cross_entropy(logits, y, reduction=self.reduction) if self.training else logits
+
+
+@trigger(
+    "DP501",
+    "gradients of loss.mean() are",
+    "chunks of 4+4+4+2: samples of a short chunk weigh more",
+    also=["DP306", "DP316"],
+)
+def a_batchnorm_does_not_hide_a_loss():
+    return OnlyInTraining(nn.BatchNorm1d(4)), (x(14), torch.arange(14) ** 2 % 3)
+
+
+@trigger(
+    "DP501",
+    "gradients of loss.mean() are",
+    "chunks of 4+4+4+2: samples of a short chunk weigh more",
+)
+def dropout_does_not_hide_a_loss():
+    return OnlyInTraining(nn.Dropout(0.3)), (x(14), torch.arange(14) ** 2 % 3)
+
+
+@twin("DP501", also=["DP306", "DP316"])
+def losses_behind_batchnorm_and_dropout_are_returned_for_each_sample():
+    model = OnlyInTraining(nn.BatchNorm1d(4), nn.Dropout(0.3))
+    model.reduction = "none"
+    return model, (x(14), torch.arange(14) ** 2 % 3)

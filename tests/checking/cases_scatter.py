@@ -289,3 +289,40 @@ class AnImageIsNormalisedInPlace(Net):
         image -= 0.5
         image /= 0.25
         return self.fc(image)
+
+
+class Positions(nn.Module):
+    """Looks up words and their places, each position by itself: cut along time it is right, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(20, 5)
+        self.places = nn.Embedding(12, 5)
+        self.out = nn.Linear(5, 3)
+
+    def forward(self, ids, position_ids):
+        return self.out(torch.tanh(self.words(ids) + self.places(position_ids)))
+
+
+def words(rows=16):
+    return torch.arange(rows * 9).reshape(rows, 9) % 20
+
+
+@trigger("DP201", "`position_ids` has 1 of 16 rows", given=lambda: (words(), torch.arange(9)[None]))
+class OneRowOfPlacesStandsForAll(Positions):
+    pass
+
+
+@trigger("DP205", "`position_ids`", "whole", given=lambda: (words(), torch.arange(9)))
+class PlacesHaveNoRows(Positions):
+    pass
+
+
+@twin("DP201", given=lambda: (words(), torch.arange(9).expand(16, -1)))
+class EachSampleHasItsPlaces(Positions):
+    pass
+
+
+@twin("DP205", dim=1, given=lambda: (words().T, torch.arange(9)[:, None].expand(-1, 16)))
+class PlacesAreCutWithTimeFirst(Positions):
+    pass

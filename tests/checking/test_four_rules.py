@@ -1,7 +1,8 @@
 """The four rules of this room, each held by a test."""
 
 import ast
-from dataclasses import fields
+import itertools
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from cases import TRIGGERS
 from fastpart import mostly_slow
 
 from dpdemo.checking import check, registry
+from dpdemo.checking.engine import judge
 from dpdemo.checking.evidence import (
     Call,
     Event,
@@ -22,7 +24,7 @@ from dpdemo.checking.evidence import (
     Value,
     Written,
 )
-from dpdemo.checking.precedence import findings_of
+from dpdemo.checking.precedence import HIDDEN_BY, findings_of
 from dpdemo.checking.registry import rule_of, rules
 from dpdemo.checking.repairs import Repair
 from dpdemo.results.findings import Place
@@ -60,7 +62,8 @@ def test_one_file_reads_the_users_code():
     assert readers == {"source"}
 
 
-def test_a_rule_can_be_tested_on_evidence_that_was_written_by_hand():
+def counting_probe():
+    """A probe of a model whose count of calls is lost, as evidence that was written by hand."""
     place = Place("net.py", 7, "forward", "self.steps += 1")
     zero, single = Value("int", text="0"), Value("int", text="1")
     change = StateChange(
@@ -68,10 +71,15 @@ def test_a_rule_can_be_tested_on_evidence_that_was_written_by_hand():
     )
     leaf = Leaf("x", "Tensor", (8, 4))
     call = Call(2, 0, (leaf,), (Replica(0, (leaf,), (leaf,)), Replica(1, (leaf,), (leaf,))))
-    probe = Probe(8, "train", True, Single((leaf,)), (call,), changes=(change,))
+    return Probe(8, "train", True, Single((leaf,)), (call,), changes=(change,))
+
+
+def test_a_rule_can_be_tested_on_evidence_that_was_written_by_hand():
+    probe = counting_probe()
     (found,) = rule_of("DP301").findings(Evidence(2, Scan("Net"), (probe,)))
     assert (found.subject, found.place, found.message) == (
-        "steps", place, "`steps` goes from 0 to 1 on one GPU, and stays 0 under DataParallel",
+        "steps", probe.changes[0].written.place,
+        "`steps` goes from 0 to 1 on one GPU, and stays 0 under DataParallel",
     )  # fmt: skip
 
 
@@ -100,3 +108,39 @@ def test_a_hidden_consequence_does_not_depend_on_the_order_of_rules():
     probe = Probe(8, "train", True, Single(), (Call(2, 0, (), events=(event,)),))
     evidence = Evidence(2, Scan("Net"), (probe,))
     assert findings_of(evidence, rules()) == findings_of(evidence, tuple(reversed(rules())))
+
+
+def failing(known, number):
+    """A rule that raises after so many of its findings."""
+
+    def look(evidence):
+        yield from itertools.islice(known.look(evidence), number)
+        raise ZeroDivisionError("a bug of ours\nin two lines")
+
+    return replace(known, look=look)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_rule_that_raises_becomes_a_note_with_its_name_and_keeps_what_it_found(number):
+    def report_with(change):
+        chosen = tuple(change(known) if known.code == "DP301" else known for known in rules())
+        return judge(evidence, chosen)
+
+    evidence = Evidence(2, Scan("Net"), (counting_probe(),))
+    whole, hurt = report_with(lambda known: known), report_with(lambda known: failing(known, number))
+    assert ("DP301" in hurt.codes) == (number == 1)
+    assert set(hurt.codes) | {"DP301"} == set(whole.codes)
+    (note,) = (note for note in hurt.notes if note not in whole.notes)
+    assert note.startswith(
+        "rule DP301 (lost-state) was not applied, because it raised ZeroDivisionError: a bug of ours; "
+    )
+
+
+@pytest.mark.parametrize("known", rules(), ids=lambda known: known.code)
+def test_no_single_rule_can_end_the_report(known):
+    evidence = Evidence(2, Scan("Net"), (counting_probe(),))
+    chosen = tuple(failing(each, 0) if each.code == known.code else each for each in rules())
+    if known.code in HIDDEN_BY:
+        chosen = tuple(each for each in chosen if each.code == known.code)  # nothing hides it
+    told = [note for note in judge(evidence, chosen).notes if note.startswith(f"rule {known.code} ")]
+    assert len(told) == 1

@@ -5,9 +5,11 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 from contextlib import redirect_stderr
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from processes import run
 
 import dpdemo as api
 from dpdemo.config.load import make_config
+from dpdemo.ranks.events import Event
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import RankPlace
 from dpdemo.running.ddp.records import RankRecord, merge
@@ -32,7 +35,7 @@ MANY = """
 import json, os, sys
 import dpdemo
 for config in json.loads(open("configs.json").read()):
-    report = dpdemo.run(strategy="ddp", **config)
+    report = dpdemo.run(strategy="ddp", virtual=sys.argv[1] == "virtual", **config)
     wanted = dpdemo.simulate(report.config)
     for part in ("batches", "devices", "distribution", "totals", "wrapped", "model", "strategy", "trace"):
         assert getattr(report, part) == getattr(wanted, part), (config, part, report, wanted)
@@ -73,32 +76,40 @@ def torchrun(folder, *options):
 
 @pytest.mark.slow
 @pytest.mark.skipif(NUM_GPUS > 0, reason="CUDA GPUs are visible: the ranks would take those")
-def test_what_ranks_see_is_what_simulate_predicts_for_every_config(folder):
-    (folder / "configs.json").write_text(json.dumps(CONFIGS))
-    (folder / "many.py").write_text(MANY)
-    done = torchrun(folder, "--standalone", "--nproc-per-node", "3", "many.py")
+@pytest.mark.parametrize(("where", "configs"), [("cpu", CONFIGS), ("virtual", CONFIGS[::3])])
+def test_what_ranks_see_is_what_simulate_predicts_for_every_config(tmp_path, where, configs):
+    (tmp_path / "configs.json").write_text(json.dumps(configs))
+    (tmp_path / "many.py").write_text(MANY)
+    done = torchrun(tmp_path, "--standalone", "--nproc-per-node", "3", "many.py", where)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert sorted(path.name for path in folder.glob("equal-*")) == ["equal-0", "equal-1", "equal-2"]
+    assert sorted(path.name for path in tmp_path.glob("equal-*")) == ["equal-0", "equal-1", "equal-2"]
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+@pytest.mark.parametrize("config", [{"trace_sample": 8}, {"shuffle": True, "drop_last": True}])
+def test_a_rank_in_this_process_sees_what_simulate_predicts(monkeypatch, virtual, config):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", **SMALL, "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    report = api.run(strategy="ddp", batch_size=7, virtual=virtual, **config)
+    wanted = api.simulate(report.config)
+    assert report == replace(wanted, command="run", virtual=virtual)
+    assert report.devices == (("cuda:0",) if virtual else ("cpu",))
 
 
 @pytest.mark.slow
-class TestOneCommand:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def done(cls, folder):
-        return dpdemo(folder, "run", "--strategy", "ddp", "--set", "processes=3", "-f", "json")
-
-    def test_it_prints_one_report_and_nothing_else(self, done):
-        assert done.returncode == 0
-        assert json.loads(done.stdout)["schema"] == "dpdemo.report/1"
-        assert done.stderr == ""
-
-    def test_it_equals_the_prediction(self, done, folder):
-        wanted = dpdemo(folder, "simulate", "--strategy", "ddp", "--set", "processes=3", "-f", "json")
-        got, wanted = json.loads(done.stdout), json.loads(wanted.stdout)
-        assert got.pop("command") == "run"
-        assert wanted.pop("command") == "simulate"
-        assert got == wanted
+@pytest.mark.parametrize(
+    ("options", "virtual"),
+    [(["--set", "processes=3"], []), (["--gpus", "3"], ["--virtual"]), (["--gpus", "3,1"], ["--virtual"])],
+)
+def test_one_command_prints_one_report_that_equals_the_prediction(folder, options, virtual):
+    done = dpdemo(folder, "run", "--strategy", "ddp", *virtual, *options, "-f", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    wanted = json.loads(dpdemo(folder, "simulate", "--strategy", "ddp", *options, "-f", "json").stdout)
+    assert json.loads(done.stdout) == {**wanted, "command": "run", "virtual": bool(virtual)}
 
 
 @pytest.mark.slow
@@ -176,17 +187,21 @@ def test_nothing_to_distribute_is_hinted_at(folder):
 class TestRecords:
     """Making one report of what the ranks saw."""
 
-    def record(self, rank, rows, drawn, node=0):
+    def record(self, rank, rows, drawn, node=0, **config):
         recorder = EpochRecorder(Devices.cpu(), 0)
         for count in rows:
             seen = see((torch.ones(count, 5),), torch.ones(count, 2))
             recorder.add((seen,), seen)
-        order = torch.tensor(drawn, dtype=torch.int64)
-        return RankRecord(RankPlace(rank, node, rank, "cpu"), max(rows), recorder.groups(), order)
+        config = {"strategy": "ddp", "data_size": 10} | config
+        place = RankPlace(rank, node, rank, "cpu")
+        return RankRecord(config, place, max(rows), recorder.groups(), tuple(drawn))
 
-    def merged(self, *records, partial=False, data_size=10, **config):
-        config = make_config({"strategy": "ddp", "data_size": data_size, **config})
-        return merge(config, records, partial=partial)
+    def merged(self, *records, partial=False):
+        return merge([RankRecord.from_line(record.to_line()) for record in records], partial=partial)
+
+    def test_an_event_is_read_as_it_was_written(self):
+        record = self.record(2, [3, 2], range(5), node=1, gpus=[0, 2])
+        assert Event.from_line(record.to_line()) == replace(record, config=record.config | {"gpus": (0, 2)})
 
     def test_ranks_that_saw_other_shapes_stand_apart(self):
         report = self.merged(self.record(0, [3, 2], range(5)), self.record(1, [3, 1], range(5, 9)))
@@ -202,7 +217,7 @@ class TestRecords:
 
     def test_an_interrupted_run_ends_with_the_last_batch_of_all(self):
         report = self.merged(
-            self.record(0, [2, 2, 2], range(6)), self.record(1, [2], range(6, 12)), partial=True, data_size=20
+            self.record(0, [2, 2, 2], range(6), data_size=20), self.record(1, [2], range(6, 12)), partial=True
         )
         assert report.totals.batches == 1
         assert report.distribution.drawn == 4
@@ -246,29 +261,27 @@ class TestTheLaunchersWord:
         assert launched_world(leftover) is None
 
     @pytest.mark.parametrize(
-        ("wrong", "message"),
+        ("wrong", "found"),
         [
-            ({"WORLD_SIZE": "two"}, "got 'two' - at environment variable WORLD_SIZE"),
-            ({"WORLD_SIZE": "9" * 5000}, "at environment variable WORLD_SIZE"),
-            ({"RANK": "x"}, "from 0 to 1, got 'x' - at environment variable RANK"),
-            ({"RANK": "5"}, "from 0 to 1, got '5' - at environment variable RANK"),
-            ({"LOCAL_RANK": "9"}, "from 0 to 1, got '9' - at environment variable LOCAL_RANK"),
-            ({"GROUP_RANK": "1"}, "from 0 to 0, got '1' - at environment variable GROUP_RANK"),
-            ({"MASTER_ADDR": ""}, "got none - at environment variable MASTER_ADDR"),
-            ({"MASTER_PORT": "70000"}, "from 1 to 65535, got '70000'"),
-            ({"WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "3"}, "got 5 ranks with 3 on this one"),
+            ({"WORLD_SIZE": "two"}, "RANK='0' WORLD_SIZE='two' MASTER_ADDR="),
+            ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE='999"),
+            ({"RANK": "x"}, "got RANK='x'"),
+            ({"RANK": "5"}, "got RANK='5' WORLD_SIZE='2'"),
+            ({"RANK": "-1"}, "got RANK='-1'"),
+            ({"LOCAL_RANK": "9"}, "LOCAL_RANK='9'"),
+            ({"LOCAL_RANK": "x"}, "LOCAL_RANK='x'"),
+            ({"GROUP_RANK": "1"}, "GROUP_RANK='1'"),
+            ({"MASTER_ADDR": ""}, "got RANK='0' WORLD_SIZE='2' MASTER_PORT="),
+            ({"MASTER_PORT": ""}, "got RANK='0' WORLD_SIZE='2' MASTER_ADDR='127.0.0.1'"),
+            ({"MASTER_PORT": "70000"}, "MASTER_PORT='70000'"),
+            ({"LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE='0'"),
+            ({"WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "3"}, "WORLD_SIZE='5'"),
         ],
     )
-    def test_a_launcher_whose_variables_do_not_fit_is_an_error(self, wrong, message):
-        variables = SMALL | {"RANK": "0", "WORLD_SIZE": "2"} | wrong
-        with pytest.raises(api.UsageError, match=re.escape(message)):
-            launched_world(variables)
-
-    @pytest.mark.parametrize("missing", ["MASTER_ADDR", "MASTER_PORT"])
-    def test_a_launcher_without_an_address_is_an_error(self, missing):
-        variables = {key: value for key, value in TORCHRUN.items() if key != missing}
-        with pytest.raises(api.UsageError, match=f"got none - at environment variable {missing}"):
-            launched_world(variables)
+    def test_a_launcher_whose_variables_do_not_fit_is_an_error(self, wrong, found):
+        with pytest.raises(api.UsageError, match=re.escape(found)) as caught:
+            launched_world(SMALL | {"RANK": "0", "WORLD_SIZE": "2"} | wrong)
+        assert "unset RANK and WORLD_SIZE" in caught.value.hint
 
     @pytest.mark.parametrize("variables", [{"RANK": "1"}, {"RANK": "x", "WORLD_SIZE": "y"}, TORCHRUN])
     def test_a_command_that_ranks_do_not_run_speaks_whatever_the_environment_says(

@@ -6,18 +6,27 @@ import re
 import signal
 import socket
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from ddpruns import TROUBLE, dpdemo, environment, processes_of, start
+from ddpruns import TROUBLE, dpdemo, environment, ranks_of, start
 from processes import PATIENCE_SECONDS, wait_for
 
 import dpdemo as api
 from dpdemo.config.load import make_config
 from dpdemo.errors import PeerFailedError
-from dpdemo.running.ddp.rank import PeerLostError, Rank, claiming_failures
+from dpdemo.ranks.launch import Outcome
+from dpdemo.ranks.log import RankLog
+from dpdemo.results.batches import BatchGroup, Outside, Replica
+from dpdemo.results.devices import Devices
+from dpdemo.results.distribution import RankPlace
+from dpdemo.running.ddp.launch import report_of
+from dpdemo.running.ddp.rank import Rank, one_failure
+from dpdemo.running.ddp.records import Done, Job, PeerLostError, RankRecord, Refusal
 from dpdemo.running.ddp.world import World
+from dpdemo.running.interrupts import RunInterrupted
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
 
@@ -26,7 +35,7 @@ pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this torch has 
 def folder(tmp_path):
     (tmp_path / "trouble.py").write_text(TROUBLE)
     yield tmp_path
-    wait_for(lambda: not processes_of(tmp_path))  # no orphan, whatever the test did
+    wait_for(lambda: not ranks_of(tmp_path))  # no orphan, whatever the test did
 
 
 def run_ddp(folder, model, *options, processes=2):
@@ -50,48 +59,26 @@ def test_a_rank_that_raises_says_rank_node_and_its_own_lines_once(folder):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-def test_ranks_that_all_raise_say_it_once(folder):
-    done = run_ddp(folder, "AllRaise")
-    assert done.returncode == 1
-    assert done.stderr.count("error: rank ") == 1
-    assert done.stderr.count("ValueError: a bad row") == 1
+OF_RANK_1 = "rank 1 (node 0, local rank 1, cpu)"
+ONCE = {
+    "AllRaise": (1, ["error: rank ", "ValueError: a bad row"]),
+    "Crashes": (1, ["[1] Fatal Python error: Segmentation fault", f"got SIGSEGV for {OF_RANK_1}"]),
+    "Killed": (1, [f"got SIGKILL for {OF_RANK_1}", "out of memory?"]),
+    "Exits": (1, [f"{OF_RANK_1}: expected the model `trouble:Exits` to take batch 3, got SystemExit: 0"]),
+    "Missing": (2, ["expected `Missing`"]),
+    "Nothing": (1, ["DistributedDataParallel is not needed when a module doesn't have any parameter that"]),
+}
+"""By model, the exit code and what is printed once."""
 
 
 @pytest.mark.slow
-def test_the_rank_that_failed_first_has_time_to_say_so(folder):
-    done = run_ddp(folder, "FailsSecond")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: rank 1 (node 0, local rank 1, cpu): expected the model")
-    assert "ValueError: a bad row" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_a_crashed_rank_is_named_with_its_line(folder):
-    done = run_ddp(folder, "Crashes")
-    assert done.returncode == 1
-    assert "[1] Fatal Python error: Segmentation fault" in done.stderr
-    assert "in trouble" in done.stderr
-    assert "expected every rank to the end, got SIGSEGV for rank 1 (node 0, local rank 1, cpu)" in done.stderr
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_killed_is_named(folder):
-    done = run_ddp(folder, "Killed")
-    assert done.returncode == 1
-    assert "got SIGKILL for rank 1 (node 0, local rank 1, cpu)" in done.stderr
-    assert "out of memory?" in done.stderr
-    assert len(done.stderr.splitlines()) == 2
-
-
-@pytest.mark.slow
-def test_a_rank_that_ends_its_process_is_named(folder):
-    done = run_ddp(folder, "Exits")
-    assert done.returncode == 1
-    assert "rank 1 (node 0, local rank 1, cpu): expected the model `trouble:Exits`" in done.stderr
-    assert "to take batch 3, got SystemExit: 0" in done.stderr
-    assert "sys.exit(0)" in done.stderr
+@pytest.mark.parametrize("model", ONCE)
+def test_a_rank_that_fails_is_named_once(folder, model):
+    done = run_ddp(folder, model)
+    code, texts = ONCE[model]
+    assert (done.returncode, done.stdout) == (code, "")
+    assert {text: done.stderr.count(text) for text in texts} == dict.fromkeys(texts, 1)
+    assert done.stderr.count("error: ") == 1 + (model == "Crashes")  # faulthandler's own
 
 
 @pytest.mark.slow
@@ -102,22 +89,6 @@ def test_a_rank_that_keeps_the_others_waiting_is_bounded_by_the_timeout(folder):
     lost = r"rank ([01]) \(node 0, local rank \1, cpu\): expected 2 ranks to the end, got a lost connection"
     assert re.search(lost, done.stderr)
     assert "for 5 s (--timeout)" in done.stderr
-
-
-@pytest.mark.slow
-def test_a_model_that_cannot_be_found_is_a_usage_error_said_once(folder):
-    done = run_ddp(folder, "Missing")
-    assert done.returncode == 2
-    assert done.stderr.count("expected `Missing`") == 1
-
-
-@pytest.mark.slow
-def test_a_model_without_parameters_is_what_ddp_says_of_it(folder):
-    done = run_ddp(folder, "Nothing")
-    assert done.returncode == 1
-    assert (
-        "DistributedDataParallel is not needed when a module doesn't have any parameter that" in done.stderr
-    )
 
 
 @pytest.mark.slow
@@ -136,7 +107,7 @@ def test_ctrl_c_stops_all_ranks_and_keeps_what_they_saw(folder):
 
 def test_ctrl_c_before_the_first_batch_ends_it_as_well(folder):
     program = start(folder, "-m", "dpdemo", "run", "--strategy", "ddp", "--set", "processes=2")
-    wait_for(lambda: len(processes_of(folder)) == 2)
+    wait_for(lambda: len(ranks_of(folder)) == 2)
     program.send_signal(signal.SIGINT)
     out, err = program.communicate(timeout=PATIENCE_SECONDS)
     assert (program.returncode, out) == (130, "")
@@ -150,10 +121,10 @@ def test_ranks_do_not_outlive_a_parent_that_is_killed(folder):
         "--model", "trouble:Endless", "--data-size", "1000000",
     )  # fmt: skip
     wait_for((folder / "started-1").exists)
-    assert len(processes_of(folder)) == 2
+    assert len(ranks_of(folder)) == 2
     program.kill()
     program.communicate()
-    wait_for(lambda: not processes_of(folder))
+    wait_for(lambda: not ranks_of(folder))
 
 
 def test_more_nodes_than_this_one_need_a_launcher():
@@ -164,19 +135,17 @@ def test_more_nodes_than_this_one_need_a_launcher():
     assert "torchrun --nnodes 2" in caught.value.hint
 
 
-def test_a_torch_without_the_backend_is_a_usage_error(monkeypatch):
-    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("torch.distributed.is_gloo_available", lambda: False)
-    with pytest.raises(api.UsageError, match="expected a torch with gloo") as caught:
-        api.run(strategy="ddp", processes=1)
-    assert "dpdemo simulate --strategy ddp" in caught.value.hint
+def test_virtual_gpus_are_those_of_one_machine(monkeypatch):
+    with pytest.raises(api.UsageError, match="expected one node with virtual GPUs, got 2"):
+        api.run(strategy="ddp", nodes=2, gpus=2, virtual=True)
+    monkeypatch.setattr("dpdemo.running.ddp.launch.launched_world", lambda: World(0, 6, 0, 2, 0))
+    with pytest.raises(api.UsageError, match="expected one node with virtual GPUs, got 3"):
+        api.run(strategy="ddp", virtual=True)
 
 
-def test_virtual_gpus_are_not_for_ddp():
-    with pytest.raises(api.UsageError, match="expected real devices under ddp, got virtual GPUs"):
-        api.run(strategy="ddp", gpus=2, virtual=True)
+def test_all_virtual_gpus_are_no_number():
+    with pytest.raises(api.UsageError, match="expected a number of virtual GPUs, got `all`"):
+        api.run(strategy="ddp", gpus="all", virtual=True)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, 1e300, math.inf, math.nan])
@@ -185,6 +154,68 @@ def test_a_timeout_out_of_range_is_a_usage_error(timeout):
         api.UsageError, match=rf"at most 31536000 \(a year\), got {re.escape(f'{timeout:g}')} - at argument"
     ):
         api.run(strategy="ddp", processes=2, timeout=timeout)
+
+
+class TestTheEndOfRanks:
+    """One report, or one error, of what two ranks noted."""
+
+    def report(self, first, second, *, codes=(0, 0), code=0, failures=(), stopped_by=None):
+        ranks = [RankLog(number, Path("none")) for number in (0, 1)]
+        for rank, events, its_code in zip(ranks, (first, second), codes, strict=True):
+            rank.code = its_code
+            for event in events:
+                rank.take(event)
+        failed = tuple(ranks[number] for number in failures)
+        return report_of(Outcome(ranks, code, (), failed, stopped_by), Devices.cpu(2))
+
+    def record(self, rank, batches=2):
+        group = BatchGroup(1, batches, 5, (Replica(0, "cpu", 5, (), ()),), Devices(), Outside("", "", (), ()))
+        config = {"strategy": "ddp", "batch_size": 5, "data_size": 20}
+        drawn = tuple(range(rank, 20, 2))
+        return RankRecord(config, RankPlace(rank, 0, rank, "cpu"), 5, (group,), drawn)
+
+    def test_records_of_all_are_a_report(self):
+        report = self.report([Done(1, 2), self.record(0)], [self.record(1)])
+        assert (report.totals.samples, report.partial, report.distribution.dropped) == (20, False, ())
+
+    def test_an_error_of_ours_is_raised_again_as_it_was(self):
+        lost = Refusal(text="lost", at="", is_lost=True, t=1)
+        refused = Refusal(text=f"{OF_RANK_1}: wrong", at="model", hints=("try {gpus=2}",), t=2, is_usage=True)
+        with pytest.raises(api.UsageError, match="wrong - at argument `model`") as caught:
+            self.report([lost], [refused], codes=(1, 2), code=2, failures=[1])
+        assert caught.value.hint == "try gpus=2"
+        with pytest.raises(api.RunError, match="lost"):
+            self.report([lost], [], codes=(1, -15), code=1)
+
+    @pytest.mark.parametrize(
+        ("code", "message"),
+        [
+            (-9, f"got SIGKILL for {OF_RANK_1}"),
+            (-11, f"got SIGSEGV for {OF_RANK_1}"),
+            (7, f"exit code 7 of {OF_RANK_1}"),
+        ],
+    )
+    def test_a_rank_without_a_word_is_named(self, code, message):
+        with pytest.raises(api.RunError, match=re.escape(message)):
+            self.report([], [], codes=(0, code), code=1)
+
+    def test_ctrl_c_keeps_the_batches_that_all_ranks_have_done(self):
+        with pytest.raises(RunInterrupted) as caught:
+            self.report([self.record(0)], [self.record(1, 1)], code=130, stopped_by=signal.SIGINT)
+        assert (caught.value.report.totals.batches, caught.value.report.partial) == (1, True)
+
+    def test_ctrl_c_before_all_ranks_have_a_record_is_just_that(self):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            self.report([self.record(0)], [], code=130, stopped_by=signal.SIGINT)
+        assert not isinstance(caught.value, RunInterrupted)
+
+    def test_another_signal_is_an_error(self):
+        with pytest.raises(api.RunError, match="got SIGTERM; all ranks are stopped"):
+            self.report([self.record(0)], [self.record(1)], code=143, stopped_by=signal.SIGTERM)
+
+    def test_a_rank_that_ends_well_without_a_record_is_an_error(self):
+        with pytest.raises(api.RunError, match="expected a result of every rank"):
+            self.report([self.record(0)], [])
 
 
 class TestUnderALauncher:
@@ -241,8 +272,8 @@ class TestALostConnection:
     @staticmethod
     def stop(store, error, before=lambda: None):
         """Raise in the only rank of a world of one."""
-        rank = Rank(World(0, 1, 0, 1, 0), torch.device("cpu"), store, timedelta(seconds=60))
-        with claiming_failures(rank, make_config({})):
+        job = Job(make_config({}), timedelta(seconds=60), virtual=False)
+        with one_failure(Rank(job, World(0, 1, 0, 1, 0), torch.device("cpu"), store)):
             before()
             raise error
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
-from ddpruns import TROUBLE, environment, processes_of
+from ddpruns import TROUBLE, environment, ranks_of
 from processes import PATIENCE_SECONDS, wait_for
 
 import dpdemo as api
@@ -26,9 +26,8 @@ pytestmark = [
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "trouble.py").write_text(TROUBLE)
-    (tmp_path / "ddp.yaml").write_text("strategy: ddp")
     yield tmp_path
-    wait_for(lambda: not processes_of(tmp_path))
+    wait_for(lambda: not ranks_of(tmp_path))
 
 
 def free_port():
@@ -38,15 +37,12 @@ def free_port():
 
 
 def agents(folder, *options, number=2, nproc=2):
-    """Start the agents of several nodes, each as its own machine would.
-
-    Every rank's command names the config file, by which `processes_of` finds it.
-    """
+    """Start the agents of several nodes, each as its own machine would."""
     command = [
         sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(nproc),
         "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", str(folder),
         "--local-addr", "127.0.0.1", "--log-dir", str(folder), "-m", "dpdemo", "run",
-        "--config", str(folder / "ddp.yaml"), *options,
+        "--strategy", "ddp", *options,
     ]  # fmt: skip
     variables = environment(folder, OMP_NUM_THREADS="1")
     return [

@@ -14,7 +14,9 @@ pytestmark = [pytest.mark.usefixtures("gpus"), pytest.mark.filterwarnings("ignor
 @pytest.fixture(params=["gloo", "nccl"])
 def alone(request):
     """Join a group of one rank."""
-    dist.init_process_group(request.param, store=dist.HashStore(), rank=0, world_size=1)
+    device = torch.device("cuda:1") if request.param == "nccl" else None  # torch 2.15 would take cuda:0
+    store = dist.HashStore()
+    dist.init_process_group(request.param, store=store, rank=0, world_size=1, device_id=device)
     yield dist.group.WORLD
     dist.destroy_process_group()
 

@@ -15,7 +15,7 @@ from dpdemo.checking.evidence.calls import (
     Stage,
     first_line,
 )
-from dpdemo.checking.evidence.comparison import UNEQUAL, Comparison, LossGradients
+from dpdemo.checking.evidence.comparison import COARSE, UNEQUAL, Comparison, LossGradients
 from dpdemo.checking.evidence.probes import (
     ABSENT,
     Cache,
@@ -32,7 +32,7 @@ from dpdemo.checking.evidence.probes import (
 from dpdemo.checking.evidence.scan import Held, Norm, Scan
 
 __all__ = [
-    "ABSENT", "HOOKS_OF", "UNEQUAL", "Cache", "Call", "Comparison", "Event", "Evidence", "Held", "Kept",
-    "Kind", "Leaf", "LossGradients", "Mode", "Norm", "Probe", "Raised", "Reduction", "Replica", "Scan",
-    "Single", "Stage", "StateChange", "Value", "Written", "first_line",
+    "ABSENT", "COARSE", "HOOKS_OF", "UNEQUAL", "Cache", "Call", "Comparison", "Event", "Evidence", "Held",
+    "Kept", "Kind", "Leaf", "LossGradients", "Mode", "Norm", "Probe", "Raised", "Reduction", "Replica",
+    "Scan", "Single", "Stage", "StateChange", "Value", "Written", "first_line",
 ]  # fmt: skip

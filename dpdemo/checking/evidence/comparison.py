@@ -8,6 +8,8 @@ from dpdemo.results.findings import Place
 
 UNEQUAL = 2e-3
 """Gradients that are farther than this from those of one GPU are others, and not rounded."""
+COARSE = 5e-2
+"""So where half precision rounds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class LossGradients:
     """g_i·g_j"""
     is_sum: bool = True
     """Whether some weights of the losses give the gradients of one GPU: it is a sum over samples."""
+    unequal: float = UNEQUAL
+    """How far gradients may be from those of one GPU for rounding."""
 
     def factor(self, weights: tuple[float, ...]) -> float:
         """Return how many times those of one GPU the gradients are, in its direction."""

@@ -9,14 +9,14 @@ import torch
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.rows import likely_rows
-from dpdemo.checking.evidence import Comparison
+from dpdemo.checking.evidence import Comparison, LossGradients
 from dpdemo.checking.observing import compare
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments
 from dpdemo.checking.observing.mixing import first_mixing, traced
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import in_double, model_in_double
-from dpdemo.checking.running.runs import Runner, Whole
+from dpdemo.checking.running.runs import Ran, Runner, Whole
 from dpdemo.checking.source import code_of
 from dpdemo.models.inputs import Arguments
 from dpdemo.results.findings import Place
@@ -106,7 +106,13 @@ class Causes:
         yield from ((path, leaf) for path, leaf in tensors if path != batch)
 
     def along_another(self, comparison: Comparison) -> Comparison:
-        """Add the dimension on which the batch, or that of each argument, is."""
+        """Add the dimension on which the batch, or that of each argument, is.
+
+        Of a model that works on each position by itself, cut along another dimension gives the results of one
+        device too: that proves nothing where the batch is on the dimension that is cut.
+        """
+        if self._is_right_with_rest_whole():
+            return comparison
         dim = self._better_dim()
         return replace(comparison, better_dim=dim, batch_dims=self._batch_dims() if dim is None else ())
 
@@ -117,6 +123,19 @@ class Causes:
         if self._is_right_along(now, given):
             return None  # it is not for the dimension that something raises
         return next((dim for dim in (0, 1) if dim != now and self._is_right_along(dim, given)), None)
+
+    def _is_right_with_rest_whole(self) -> bool:
+        """Whether chunks are right as they are cut, once what has other sizes than the batch stays whole."""
+        now, given = self.draft.wrapper.dim, self._arguments()
+        sizes = [leaf.size(now) if leaf.dim() > now else 0 for _, leaf in given]
+        if len(set(sizes)) < 2:
+            return False
+        for rows in dict.fromkeys(size for size in sizes if size > 1 or size == self.draft.planned):
+            dims = [now if size == rows else None for size in sizes]
+            results = self.runner.chunk_results(self._cut(dims, rows), self.mode)
+            if results is not None and self._is_single(results, now):
+                return True
+        return False
 
     def _is_right_along(self, dim: int, given: list[torch.Tensor]) -> bool:
         """Whether chunks along a dimension of all tensors have the results of one device."""
@@ -148,7 +167,7 @@ class Causes:
         leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
         return [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
 
-    def _cut(self, dims: Sequence[int], rows: int) -> list[Arguments]:
+    def _cut(self, dims: Sequence[int | None], rows: int) -> list[Arguments]:
         """Cut the call's tensors into chunks, each along its own dimension; those without one stay whole."""
         sizes = list(split_batch(rows, len(self.draft.wrapper.device_ids)).sizes())
         starts = [sum(sizes[:index]) for index in range(len(sizes))]
@@ -157,8 +176,8 @@ class Causes:
             along = iter(dims)
 
             def part(leaf: Any) -> Any:
-                is_cut = isinstance(leaf, torch.Tensor) and leaf.dim()
-                return leaf.narrow(next(along), start, size) if is_cut else leaf
+                dim = next(along) if isinstance(leaf, torch.Tensor) and leaf.dim() else None
+                return leaf if dim is None else leaf.narrow(dim, start, size)
 
             return rebuild(self.draft.args, part), rebuild(self.draft.kwargs, part)
 
@@ -184,11 +203,38 @@ class Causes:
 
 def are_gradients_rounding(runner: Runner, mode: str, given: Arguments) -> bool:
     """Return whether in double precision the gradients under DataParallel are those of one device."""
-    alone, parallel = runner.single_model(mode), runner.parallel_model(mode)
+    both = _in_double(runner, mode, given)
+    if both is None:
+        return False
+    for ran in both:
+        compare.backward(_result(ran))
+    alone, parallel = both
+    return compare.compare_gradients(alone.model, core_of(parallel.model)).equal
+
+
+def loss_in_double(runner: Runner, mode: str, given: Arguments, path: str) -> LossGradients | None:
+    """Take the gradients of replicas' losses in double precision, which no autocast lowers."""
+    both = _in_double(runner, mode, given)
+    if both is None:
+        return None
+    alone, parallel = both
+    for ran in both:
+        compare.backward(_result(ran), path)
+    if compare.is_coarse(_result(alone)):  # forward itself makes its numbers half as precise
+        return None
+    return compare.loss_gradients(alone.model, core_of(parallel.model), _result(parallel), path)
+
+
+def _in_double(runner: Runner, mode: str, given: Arguments) -> tuple[Ran, Ran] | None:
+    """Call the model on one device and under DataParallel in double precision; None where it fails."""
     double = rebuild(given, in_double)
-    for model in (alone, parallel):
-        ran = runner.run(model_in_double(model), double)
-        if ran.result is None:
-            return False
-        compare.backward(ran.result[0])
-    return compare.compare_gradients(alone, core_of(parallel)).equal
+    alone, parallel = (
+        runner.run(model_in_double(model), double)
+        for model in (runner.single_model(mode), runner.parallel_model(mode))
+    )
+    return None if alone.result is None or parallel.result is None else (alone, parallel)
+
+
+def _result(ran: Ran) -> object:
+    assert ran.result is not None  # noqa: S101 - `_in_double` has looked
+    return ran.result[0]

@@ -1,31 +1,15 @@
 """When two results of a whole model are the same, but for rounding."""
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
-
 import torch
-from torch import nn
 
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
-
-
-def unseen(*tensors: torch.Tensor) -> AbstractContextManager[Any]:
-    """Read tensors in a `with` block as plain CPU tensors, which is quicker than on their virtual GPU.
-
-    It changes nothing if one of them has operators of its own.
-    """
-    return torch._C._DisableTorchDispatch() if _are_plain(*tensors) else nullcontext()
-
-
-def _are_plain(*tensors: torch.Tensor) -> bool:
-    """Return whether C++ sees all of them as ordinary tensors of the CPU, as on a virtual GPU."""
-    return all(type(tensor) in {torch.Tensor, nn.Parameter} for tensor in tensors)
+from dpdemo.watching.unseen import are_plain, on_cpu, unseen
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor's numbers to where no GPU's memory is measured."""
     with unseen(tensor):
-        return (tensor.detach() if tensor.is_meta or _are_plain(tensor) else tensor.detach().cpu()).clone()
+        return (tensor.detach() if tensor.is_meta else on_cpu(tensor)).clone()
 
 
 def _numbers(tensor: torch.Tensor, *, are_plain: bool) -> torch.Tensor:
@@ -41,9 +25,9 @@ def same_numbers(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers, but for rounding; NaN equals NaN."""
     if first.shape != other.shape or first.dtype != other.dtype or first.is_meta != other.is_meta:
         return False
-    are_plain = _are_plain(first, other)
+    plain = are_plain(first, other)
     with unseen(first, other):
-        return _are_same(_numbers(first, are_plain=are_plain), _numbers(other, are_plain=are_plain))
+        return _are_same(_numbers(first, are_plain=plain), _numbers(other, are_plain=plain))
 
 
 def identical(first: torch.Tensor, other: torch.Tensor) -> bool:
@@ -51,9 +35,9 @@ def identical(first: torch.Tensor, other: torch.Tensor) -> bool:
     forms = {(each.shape, each.dtype, each.layout, each.is_meta) for each in (first, other)}
     if len(forms) > 1:
         return False
-    are_plain = _are_plain(first, other)
+    plain = are_plain(first, other)
     with unseen(first, other):
-        left, right = _numbers(first, are_plain=are_plain), _numbers(other, are_plain=are_plain)
+        left, right = _numbers(first, are_plain=plain), _numbers(other, are_plain=plain)
         return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 - NaN
 
 

@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpdemo.checking.errors import is_of_devices
-from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single
+from dpdemo.checking.evidence import COARSE, Comparison, LossGradients, Probe, Raised, Single
 from dpdemo.checking.observing import compare
-from dpdemo.checking.observing.causes import Causes, are_gradients_rounding
+from dpdemo.checking.observing.causes import Causes, are_gradients_rounding, loss_in_double
 from dpdemo.checking.observing.changed import Changed
 from dpdemo.checking.observing.freezing import same
 from dpdemo.checking.observing.holders import core_of
@@ -207,8 +207,8 @@ class Judge:
             )
             return replace(comparison, gradients_equal=is_equal if is_known else None)
         is_known = gradients.finite and gradients.single_finite and not single.used_random
-        loss = compare.loss_gradients(single.model, core, split, path) if is_known else None
-        is_unequal = loss is not None and loss.error(loss.mean) > UNEQUAL
+        loss = self._loss_gradients(alone, core, split, path) if is_known else None
+        is_unequal = loss is not None and loss.error(loss.mean) > loss.unequal
         if is_unequal and draft is not None and draft.delivered and draft.wrapper.dim == 0:
             comparison = replace(comparison, mixing=self._causes(draft).mixing())
         return replace(
@@ -219,6 +219,16 @@ class Judge:
             loss=loss,
             loss_path=path,
         )
+
+    def _loss_gradients(
+        self, alone: object, core: nn.Module, split: object, path: str
+    ) -> LossGradients | None:
+        """Take gradients of the replicas' losses: in double if half precision rounds them, and that runs."""
+        loss = compare.loss_gradients(self.single.model, core, split, path)
+        if loss is None or not compare.is_coarse(alone):
+            return loss
+        exact = loss_in_double(self.runner, self.planned.mode, self.parallel.untouched, path)
+        return exact or replace(loss, unequal=COARSE)
 
     def _with_blame(self, comparison: Comparison, error: Raised, path: str | None) -> Comparison:
         """Say where backward raises: each run is made anew, for one may write over what the other left."""

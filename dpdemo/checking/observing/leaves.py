@@ -13,6 +13,7 @@ from dpdemo.checking.observing.holders import attributes, is_array
 from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_repeated, length_of
 from dpdemo.watching.tree import entries, flatten, rebuild, text_of
+from dpdemo.watching.unseen import on_cpu, unseen
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -90,7 +91,11 @@ def _counted(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, int] | N
         or tensor.is_meta
     ):
         return (), None
-    numbers = tensor.detach().cpu()
+    with unseen(tensor):
+        return _sums_of(on_cpu(tensor))
+
+
+def _sums_of(numbers: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, int] | None]:
     if bool((numbers < 0).any()):
         return (), None
     if numbers.dim() == 2:

@@ -1,5 +1,6 @@
 """Losses and other results over the whole batch: DP501, DP502, DP590."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,38 +64,52 @@ def _loss_problem(probe: Probe) -> _Problem | None:
     loss = comparison.loss
     if loss is None or len(loss.dots) < 2 or not _is_faithful(probe):
         return None
-    return _programs_problem(probe, loss) if probe.is_programs else _problem_of_any(probe, loss, sizes)
+    judge = _programs_problem if probe.is_programs else _problem_of_any
+    return judge(probe, loss, sizes)
 
 
 def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Problem | None:
     """Look at what a program could do with its losses, where none is known: their mean and their sum."""
-    comparison, chunks = probe.comparison, f"chunks of {sizes_text(sizes)}"
-    by_sum = loss.factor(loss.sum)
-    by_mean, error = loss.factor(loss.mean), loss.error(loss.mean)
-    if loss.error(loss.sum) <= UNEQUAL < error:
+    comparison = probe.comparison
+    is_sum_right, error = loss.error(loss.sum) <= loss.unequal, loss.error(loss.mean)
+    if is_sum_right and error > loss.unequal:
         if is_meant_as_part(probe, comparison.loss_path or ""):
             return None
         return _Problem(
-            f"gradients of loss.mean() are {by_mean:.2f} times those of one GPU at batch "
+            f"gradients of loss.mean() are {_off(loss, loss.mean)} those of one GPU at batch "
             f"{probe.batch_size}; loss.sum() gives them right",
             "warning",
             is_right_summed=True,
         )
-    if error > UNEQUAL:
-        how = f"{by_mean:.2f} times" if abs(error - abs(by_mean - 1)) < UNEQUAL else f"{_percent(error)} off"
-        why = "each replica's number stands for another count, or choice, of what it averages"
-        if len(set(sizes)) > 1:
-            why = "samples of a short chunk weigh more"
+    if error > loss.unequal:
         return _Problem(
-            f"gradients of loss.mean() are {how}, of loss.sum() {by_sum:.2f} times those of one GPU at "
-            f"batch {probe.batch_size}, {chunks}: {why}"
+            f"gradients of loss.mean() are {_off(loss, loss.mean)}, of loss.sum() {_off(loss, loss.sum)} "
+            f"those of one GPU at batch {probe.batch_size}, {_chunks(sizes)}"
         )
-    if loss.error(loss.sum) <= UNEQUAL:
-        return None
-    return _Problem(
-        f"gradients of loss.sum() are {by_sum:.2f} times those of one GPU at batch {probe.batch_size}; "
+    return None if is_sum_right else _Problem(_sum_is_too_much(probe, loss))
+
+
+def _sum_is_too_much(probe: Probe, loss: LossGradients) -> str:
+    return (
+        f"gradients of loss.sum() are {_off(loss, loss.sum)} those of one GPU at batch {probe.batch_size}; "
         "loss.mean() gives them right here, and not where chunks are uneven"
     )
+
+
+def _off(loss: LossGradients, weights: tuple[float, ...]) -> str:
+    """Write how far gradients are from those of one GPU: as one number, a factor or a share."""
+    factor, error = loss.factor(weights), loss.error(weights)
+    more = abs(factor - 1)
+    askew = math.sqrt(max(error**2 - more**2, 0.0))
+    is_factor = more > 2 * askew or error - more < loss.unequal
+    return f"{factor:.2f} times" if is_factor else f"{_percent(error)} off"
+
+
+def _chunks(sizes: list[int]) -> str:
+    """Name the chunks, and why the mean of their losses is not that of the batch."""
+    is_uneven = len(set(sizes)) > 1
+    why = "each replica's number stands for another count, or choice, of what it averages"
+    return f"chunks of {sizes_text(sizes)}: {'samples of a short chunk weigh more' if is_uneven else why}"
 
 
 def _is_faithful(probe: Probe) -> bool:
@@ -103,7 +118,7 @@ def _is_faithful(probe: Probe) -> bool:
     return comparison.equals_chunkwise is not False and not (probe.mode == "train" and probe.norms_batches)
 
 
-def _programs_problem(probe: Probe, loss: LossGradients) -> _Problem | None:
+def _programs_problem(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Problem | None:
     """Look at what a program did with its losses: the weights that came back to them, up to their scale.
 
     Where an installed package goes backward, the user has written no reduction that could be wrong: losses
@@ -113,22 +128,35 @@ def _programs_problem(probe: Probe, loss: LossGradients) -> _Problem | None:
         weights, total = reduction.weights, sum(reduction.weights)
         if len(weights) != len(loss.dots) or not total:
             continue
-        errors = [loss.error(weights), loss.error(tuple(weight / total for weight in weights))]
-        if abs(total - 1) > UNEQUAL and abs(total - len(weights)) < UNEQUAL:
-            errors.pop()  # a sum is no mean that was scaled
-        if min(errors) > UNEQUAL:
-            as_mean = loss.error(tuple(weight / total for weight in weights))
-            is_scaled, is_librarys = as_mean <= UNEQUAL, reduction.is_librarys
-            is_sum = is_librarys and len(errors) == 1  # a loop's factor is one thing, its weights another
-            off = f"{_percent(as_mean)} off as a mean" if is_sum else f"{_percent(min(errors))} off"
-            return _Problem(
-                f"the program's sum of {len(weights)} losses has gradients {loss.factor(weights):.2f} times "
-                f"those of one GPU at batch {probe.batch_size}" + ("" if is_scaled else f", {off}"),
-                "error" if not is_librarys else "info" if is_scaled else "warning",
-                is_librarys=is_librarys,
-                is_scaled=is_scaled,
-            )
+        as_mean = tuple(weight / total for weight in weights)
+        is_scaled = loss.error(as_mean) <= loss.unequal
+        is_sum = abs(total - len(weights)) < UNEQUAL  # a sum is no mean that was scaled
+        if loss.error(weights) <= loss.unequal or (is_scaled and not is_sum):
+            continue
+        severity: Severity = "error"
+        if reduction.is_librarys:
+            severity = "info" if is_scaled else "warning"
+        what = (
+            _sum_is_too_much(probe, loss) if is_sum and is_scaled else _as_summed(probe, loss, weights, sizes)
+        )
+        return _Problem(what, severity, is_librarys=reduction.is_librarys, is_scaled=is_scaled)
     return None
+
+
+def _as_summed(probe: Probe, loss: LossGradients, weights: tuple[float, ...], sizes: list[int]) -> str:
+    """Tell what is wrong with a program's reduction, in the words of `check` where it is a mean or a sum."""
+    total, number = sum(weights), len(weights)
+    are_alike = max(weights) - min(weights) < UNEQUAL * abs(total)
+    if not are_alike:
+        name, judged = f"the program's weighted sum of {number} losses", weights
+    elif abs(total - number) < UNEQUAL:
+        name, judged = "loss.sum()", weights
+    else:  # a mean, perhaps one that is accumulated over steps: its factor is meant
+        name, judged = "loss.mean()", loss.mean
+    return (
+        f"gradients of {name} are {_off(loss, judged)} those of one GPU at batch {probe.batch_size}, "
+        f"{_chunks(sizes)}"
+    )
 
 
 def _percent(share: float) -> str:

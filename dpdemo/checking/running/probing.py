@@ -73,6 +73,21 @@ class Prober:
         peaks = tuple(self.gpus.peak_bytes(index) - before for index, before in enumerate(held))
         return Judge(self.runner, planned, single, parallel, recorder.drafts, with_gradients).judge(peaks)
 
+    def probe_calmly(self, planned: Planned, probe: Probe) -> list[Probe]:
+        """Run a training batch once more without what keeps its numbers from being compared.
+
+        Dropout draws random numbers, and BatchNorm takes statistics of chunks: the layers of torch.nn are in
+        evaluation, and the model's own code stays in training. Where it draws numbers itself, all is in
+        evaluation.
+        """
+        if planned.mode != "train" or not (probe.single.used_random or probe.norms_batches):
+            return []
+        calmly = Planned(planned.size, "eval", is_real=False)
+        calm = replace(self, runner=replace(self.runner, calms=True)).probe(calmly)
+        if calm.single.raised is not None or calm.single.used_random:
+            calm = replace(self, runner=replace(self.runner, keeps_modes=False)).probe(calmly)
+        return [calm] if calm.single.raised is None else []
+
     def runs_on_cpu(self, planned: Planned) -> bool:
         """Whether a plain call runs where the model and its inputs stay on the CPU."""
         try:
@@ -152,7 +167,8 @@ def _probed(prober: Prober, batch: Planned, name: str, *, with_gradients: bool) 
             f"{_frames(error)}",
             hint="this is not about DataParallel: raise an exception that says what is wrong",
         )
-    return [probe, *prober.probe_again(batch, probe)]
+    calm = prober.probe_calmly(batch, probe) if probe.comparison.loss_path is not None else []
+    return [probe, *prober.probe_again(batch, probe), *calm]
 
 
 def _tells_gradients(probe: Probe) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel._functions import Scatter
 
 from dpdemo.checking.evidence import Raised
@@ -79,7 +81,8 @@ class Runner:
     """Knows how the model is placed and wrapped; runs copies of it, each from the same state.
 
     With `sizes` a batch is cut into such chunks. With `keeps_modes` a copy's modules stay in training
-    or evaluation as the model's are, each by itself.
+    or evaluation as the model's are, each by itself. With `calms` the layers of torch.nn are in evaluation,
+    and the model's own code in training: dropout draws nothing, and BatchNorm takes no statistics.
     """
 
     source: ModelSource
@@ -87,6 +90,7 @@ class Runner:
     dim: int = 0
     autocast: str | None = None
     keeps_modes: bool = False
+    calms: bool = False
     sizes: tuple[int, ...] = ()
 
     @property
@@ -163,7 +167,13 @@ class Runner:
         return self._in_mode(model, mode)
 
     def _in_mode(self, model: nn.Module, mode: str) -> nn.Module:
-        return model if self.keeps_modes else model.train(mode == "train")
+        if not self.keeps_modes:
+            model.train(mode == "train" or self.calms)
+        for module in model.modules() if self.calms else ():
+            is_torchs = type(module).__module__.startswith("torch.nn.")
+            if is_torchs or isinstance(module, (_BatchNorm, _DropoutNd)):
+                module.training = False  # and not the user's modules inside, as eval() would
+        return model
 
     def run(self, model: nn.Module, given: Arguments, stays: Stays = nothing_stays) -> Ran:
         """Call a model once, and note its state before and after."""

@@ -28,7 +28,11 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
     for team in evidence.by_hand:
         sums = [event for noted in team.noted for event in noted[ByHand]]
         first = team.first_difference()
-        if first is None or len(sums) < len(team.noted) or any(event.is_local for event in sums):
+        if (
+            first is None
+            or len(sums) < len(team.noted)
+            or any(event.is_local or event.sends_rows for event in sums)
+        ):
             continue
         since = f"after step {first.steps}" if first.steps else "from the start"
         differ = f"The parameters differ between ranks {since}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpdemo.ranks.events import Hyperparameters, Late, Rows, Steps, Unsynced, WrapperGone
+from dpdemo.ranks.events import Clipped, Hyperparameters, Late, Read, Rows, Steps, Unsynced, WrapperGone
 from dpdemo.ranks.mistakes.evidence import differing_hyperparameters
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.ranks.observe import ADDED
@@ -34,13 +34,13 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
         first = team.first_difference()
         if first is None:
             yield from _sharded(team)
-        elif not _is_explained(team, first):
+        elif not _is_explained(evidence, team, first):
             yield _explain(team, first)
 
 
-def _is_explained(team: Team, first: Parameters) -> bool:
+def _is_explained(evidence: Evidence, team: Team, first: Parameters) -> bool:
     """Return whether another mistake names the cause: other hyperparameters, or a wrapper that is gone."""
-    if any(noted[WrapperGone] for noted in team.noted):
+    if any(noted[WrapperGone] for noted in evidence.ranks.values()):
         return True
     found = differing_hyperparameters([noted[Hyperparameters] for noted in team.noted])
     return bool(first.steps) and found is not None and found.step <= first.steps
@@ -130,6 +130,8 @@ def _sharded(team: Team) -> Iterator[Mistake]:
         yield _last_pass(unsynced[0], "")
     known = [event for noted in team.noted for event in noted[Steps]]
     steps = sorted({step for noted in team.noted for step in noted.factors()})
+    if any(noted[Clipped] or any(read.is_partial for read in noted[Read]) for noted in team.noted):
+        return  # each of them is a mistake of its own
     step = next((step for step in steps if _factors(team, step)), None)
     if step is not None:
         found = _factors(team, step)

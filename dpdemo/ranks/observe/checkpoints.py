@@ -57,8 +57,8 @@ def _checksum(value: Any) -> int:
 
 
 def _path(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    given = kwargs.get("checkpoint_id") or getattr(kwargs.get("storage_writer"), "path", None)
-    return str(given or next((each for each in args if isinstance(each, str)), ""))
+    writer = kwargs.get("storage_writer", args[1] if len(args) > 1 else None)
+    return str(getattr(writer, "path", ""))
 
 
 def watch(notes: Notes) -> None:
@@ -66,10 +66,11 @@ def watch(notes: Notes) -> None:
     found = CheckpointNotes(notes)
 
     def follow(module: Any) -> None:
-        @around(module, "save")
-        def save(run: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        # `save` itself may be imported by name before
+        @around(module, "_save_state_dict")
+        def save(run: Any, *args: Any, **kwargs: Any) -> Any:
             found.sums = {}
-            result = run(state_dict, *args, **kwargs)
+            result = run(*args, **kwargs)
             found.saved(_path(args, kwargs))
             return result
 

@@ -41,6 +41,7 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
 
     if not dist.is_available() or not dist.is_gloo_available():
         return
+    from dpdemo.ranks.against import taps
     from dpdemo.ranks.observe import (
         checkpoints,
         collectives,
@@ -79,6 +80,8 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
     reads.watch(notes, lambda: made.total)
     waits.watch(notes, modules, is_launched=is_launched)
     errors.watch(notes, modules.hints, is_launched=is_launched)
+    if is_launched:
+        taps.watch(notes)
     if not is_late:
         errors.watch_processes()
 
@@ -95,7 +98,8 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
             notes.write(Ended(held, tuple(modules.unused()), modules.backward_passes()))
             if not has_reader(folder):  # it was killed, and could not remove them
                 shutil.rmtree(folder, ignore_errors=True)
-            has_nccl = dist.is_initialized() and dist.get_backend() == "nccl"
+            known: Any = dist.distributed_c10d._world.pg_map  # empty after an abort
+            has_nccl = known.get(dist.group.WORLD, ("",))[0] == "nccl"
             if has_nccl and dist.get_rank() == 0 and not hasattr(sys, "last_type"):
                 print(_NOT_DESTROYED, file=sys.stderr)  # noqa: T201 - ProcessGroupNCCL's own words
             _let_threads_rest()

@@ -38,7 +38,12 @@ class Model:
         self.bypass = NOWHERE
         self.clock = self.reached_at = self.reduced_at = 0
         """Counts backward passes that came to an output, and reductions; when each was the last time."""
-        self.stepped_at = 0
+        self.stepped_at = self.called_at = 0
+        self.line = NOWHERE
+        """The line of the last call in training."""
+        self.num_skipped = 0
+        self.batch: tuple[int, int] | None = None
+        """The epoch and the batch that were drawn before the last call in training."""
         self.is_late_noted = self.is_gone_noted = False
         self.probe = GradientProbe()
         self.ledger: StepNotes | None = None
@@ -179,7 +184,7 @@ class Optimized(Model):
         self.counts = {"all": 0, "some": 0, "none": 0}
         self.names = {id(each): f"{list(each.shape)} ({number})" for number, each in enumerate(parameters)}
         self.is_local, self.is_idle = False, True
-        self.is_beside = self.was_whole = False
+        self.is_beside = self.was_whole = self.sends_rows = False
         """Whether parameters were reduced themselves; whether none ever had a gradient."""
 
     def compared(self) -> list[Any]:
@@ -207,6 +212,7 @@ class Optimized(Model):
             is_beside=self.is_beside,
             was_whole=self.was_whole,
             shapes=tuple(self.names.values())[:_MAX_SHAPES],
+            sends_rows=self.sends_rows,
         )
 
     def is_alone(self) -> bool:
@@ -225,7 +231,7 @@ class Optimized(Model):
             return
         found = sum(id(each) in reduced.gradients for each in trained)
         flat = reduced.num_elements - self.reduced_before >= sum(each.numel() for each in trained)
-        self.is_idle = False
+        self.is_idle, self.sends_rows = False, reduced.sends_rows
         self.is_local |= any(id(each) in reduced.parameters for each in trained)
         kind = "all" if flat or found == len(trained) else "some" if found else "none"
         self.counts[kind] += 1
@@ -243,6 +249,7 @@ class Reductions:
         self.gradients: set[int] = set()
         self.parameters: set[int] = set()
         self.num_elements = self.exchanged = 0
+        self.sends_rows = False
         self.ranks: list[int] = []
 
     def know(self, parameters: list[Any]) -> None:

@@ -85,8 +85,10 @@ def value(number: Any) -> float:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has its numbers in memory of its own, one beside the other."""
-    return type(tensor) in {torch.Tensor, torch.nn.Parameter} and tensor.layout is torch.strided
+    """Return whether a tensor has numbers in memory: FSDP gives the memory of whole parameters back."""
+    if type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.layout is not torch.strided:
+        return False
+    return bool(tensor.untyped_storage().nbytes())
 
 
 def is_checked(count: int) -> bool:

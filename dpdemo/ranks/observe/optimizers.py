@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -163,7 +164,7 @@ class OptimizerNotes:
             schedule = self.schedules[scheduler] = Schedule(scheduler, at)
             self.all_schedules.append(schedule)
         schedule.calls += 1
-        schedule.ledger = self.ledgers.get(scheduler.optimizer)
+        schedule.ledger = self.ledgers.get(_innermost(scheduler.optimizer))
         if metric is not None:
             self.numbers[at] += 1
             if self.numbers[at] <= _MAX_NOTED:
@@ -194,6 +195,13 @@ class OptimizerNotes:
                 self.notes.write(schedule.event(schedule.ledger))
 
 
+def _innermost(optimizer: Any) -> Any:
+    """Return the optimizer inside those that libraries put around it."""
+    while isinstance(getattr(optimizer, "optimizer", None), optimizers.Optimizer):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
 def _is_sharded(module: Any) -> bool:
     strategy = str(getattr(module, "sharding_strategy", "")) + str(
         getattr(getattr(module, "_handle", None), "_sharding_strategy", "")
@@ -205,27 +213,35 @@ def watch(notes: Notes, training: TrainingNotes) -> OptimizerNotes:
     """Follow the optimizers and schedulers of this process."""
     found = OptimizerNotes(notes, training)
     optimizers.register_optimizer_step_pre_hook(lambda optimizer, _args, _kwargs: found.steps(optimizer))
+    lr_scheduler.LRScheduler.last_epoch = _Counted(found)  # type: ignore[assignment]
 
-    @around(lr_scheduler.LRScheduler, "step")
-    def step(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self, "_is_initial", False) is not True:
-            found.scheduled(self)
-        return run(self, *args, **kwargs)
+    @around(torch.nn.utils.clip_grad, "_clip_grads_with_norm_")
+    def clip(run: Any, parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        listed = list(parameters) if isinstance(parameters, Iterator) else parameters
+        found.clipped([listed] if isinstance(listed, torch.Tensor) else listed, total_norm)
+        return run(listed, max_norm, total_norm, *args, **kwargs)
 
-    @around(lr_scheduler.ReduceLROnPlateau, "step")
-    def plateau(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        found.scheduled(self, args[0] if args else kwargs.get("metrics"))
-        return run(self, *args, **kwargs)
-
-    @around(torch.nn.utils.clip_grad, "clip_grad_norm_")
-    def clip(run: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(parameters, torch.Tensor):
-            return run(parameters, *args, **kwargs)
-        listed = list(parameters)
-        given = (each for each in listed) if isinstance(parameters, Iterator) else parameters
-        norm = run(given, *args, **kwargs)
-        found.clipped(listed, norm)
-        return norm
-
-    torch.nn.utils.clip_grad_norm_ = clip
     return found
+
+
+class _Counted:
+    """A scheduler's `last_epoch`, which each step sets: a frame around `step` would move its warnings."""
+
+    def __init__(self, found: OptimizerNotes) -> None:
+        self.found = found
+
+    def __get__(self, scheduler: Any, kind: Any = None) -> Any:
+        """Return the number, which stays in the scheduler's own attributes."""
+        if scheduler is None:
+            return self
+        try:
+            return vars(scheduler)["last_epoch"]
+        except KeyError:
+            raise AttributeError("last_epoch") from None
+
+    def __set__(self, scheduler: Any, epoch: Any) -> None:
+        """Note a step, once the scheduler is made."""
+        vars(scheduler)["last_epoch"] = epoch
+        frame = sys._getframe(1)
+        if frame.f_code.co_name in {"step", "_update_lr"} and not scheduler._is_initial:
+            self.found.scheduled(scheduler, frame.f_locals.get("metrics"))

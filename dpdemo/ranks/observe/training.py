@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import weakref
 import zlib
@@ -22,6 +23,7 @@ from dpdemo.ranks.events import (
     NotFinite,
     Parameters,
     Rows,
+    Skipped,
     Statistics,
     Trained,
     Unstepped,
@@ -50,9 +52,12 @@ if TYPE_CHECKING:
     from dpdemo.ranks.observe.notes import Notes
     from dpdemo.virtual.ops.collectives import Call
 
-_MAX_SHAPES, _MAX_NAMES, _MAX_TENSORS, _MAX_ROWS, _ALWAYS = 8, 8, 8, 32, 64
+_MAX_SHAPES, _MAX_NAMES, _MAX_TENSORS, _MAX_ROWS, _ALWAYS, _MAX_SKIPPED = 8, 8, 8, 32, 64, 8
 _NO_GRADIENT = (f"{os.sep}nn{os.sep}modules{os.sep}", f"{os.sep}distributed{os.sep}tensor{os.sep}")
 """Files whose collectives in a backward pass belong to the model: SyncBatchNorm, tensor parallelism."""
+_OF_WRAPPER = re.compile(
+    r"'(?:DistributedDataParallel|FullyShardedDataParallel)' object has no attribute '(\w+)'"
+)
 
 
 class TrainingNotes:
@@ -102,6 +107,7 @@ class TrainingNotes:
             model.shapes[shape] = model.shapes.get(shape, 0) + 1
         if not is_training:
             return
+        self._note_skipped(model)
         model.trains += 1
         model.expect_backward(tensors_in(result), self.reached)
         self.loaders.entered(model.name, inputs)
@@ -113,6 +119,20 @@ class TrainingNotes:
             self.notes.write(Rows(model.name, total, rows[0].numel(), users_line(), drawn))
         if is_checked(model.trains):
             self._note_norms(model, model.trains)
+
+    def _note_skipped(self, model: Model) -> None:
+        """Note that no backward pass came to the batch before, or that a batch was drawn and not used."""
+        drawn = self.loaders.last
+        batch = None if drawn is None else (id(drawn), drawn.num_batches)
+        before, model.batch = model.batch, batch
+        was_unused = (
+            before is not None and batch is not None and before[0] == batch[0] and batch[1] - before[1] > 1
+        )
+        was_left = bool(model.called_at) and model.reached_at < model.called_at
+        if (was_left or was_unused) and model.num_skipped < _MAX_SKIPPED:
+            model.num_skipped += 1
+            self.notes.write(Skipped(model.name, model.trains, model.line, was_left))
+        model.called_at, model.line = model.tick(), users_line()
 
     def _note_norms(self, model: Model, step: int) -> None:
         stats = model.statistics()
@@ -165,6 +185,7 @@ class TrainingNotes:
         """Notice that a gradient is averaged."""
         if call.name != "barrier":
             self.reduced.exchanged += sum(each.numel() for each in flat_tensors(call.args))
+        self.reduced.sends_rows |= "alltoall" in call.name
         if "reduce" not in call.name:
             return
         frame: Any = sys._getframe(1)
@@ -307,6 +328,9 @@ class TrainingNotes:
     def hints(self, error: BaseException) -> list[str]:
         """Name the parameters that PyTorch's error gives by number, and what to do."""
         text = str(error)
+        lacking = _OF_WRAPPER.search(text)
+        if isinstance(error, AttributeError) and lacking is not None:
+            return [f"The wrapper passes on calls, not attributes: model.module.{lacking[1]}"]
         if "Expected to have finished reduction" not in text:
             return []
         words = text.partition("did not receive grad for rank")[2].partition(":")[2].split()

@@ -88,12 +88,14 @@ def watch(notes: Notes) -> None:
 
 def _functional(found: TrapNotes, module: Any) -> None:
     """Look at differentiable reductions whose gradient is not that of a sum."""
+    forward = module._AllReduce.forward
 
-    @around(module, "all_reduce")
-    def all_reduce(run: Any, tensor: Any, op: Any = dist.ReduceOp.SUM, *args: Any, **kwargs: Any) -> Any:
-        if op not in _LINEAR and torch.is_grad_enabled() and tensor.requires_grad:
+    def reduced(ctx: Any, op: Any, group: Any, tensor: Any) -> Any:
+        if op not in _LINEAR and any(ctx.needs_input_grad):
             found.note("reduced-by", str(op).rpartition(".")[2])
-        return run(tensor, op, *args, **kwargs)
+        return forward(ctx, op, group, tensor)
+
+    module._AllReduce.forward = staticmethod(reduced)
 
 
 def _pipelines(found: TrapNotes, module: Any) -> None:

@@ -1,1 +1,1 @@
-"""DistributedDataParallel, run for real: ranks in processes of torch's own launcher, or of torchrun."""
+"""DistributedDataParallel, run for real: the epoch as a program, whose ranks dpdemo or torchrun launches."""

@@ -1,14 +1,14 @@
 """The strategy of DistributedDataParallel: a process per rank.
 
-Under a launcher such as torchrun this process is one rank already. Otherwise it is the launcher
-(`running/ranks.py`) of ranks that leave their outcomes in a folder (`worker.py`).
+Under torchrun this process is one rank already. Otherwise it launches the epoch as a program (`__main__.py`)
+as `exec --ranks` does, and makes a report of the events of its ranks.
 """
 
 import os
 import signal
 import sys
-import tempfile
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,24 +16,27 @@ from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
 from dpdemo.config.ranks import TIMEOUT_SECONDS, as_wait
 from dpdemo.errors import DpdemoError, RunError, UsageError
-from dpdemo.ranks.launch import Outcome, launch
+from dpdemo.ranks.launch import Outcome, Rank, launch
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import RankPlace
 from dpdemo.results.split import SplitReport
-from dpdemo.running.ddp.joining import join, node_devices
-from dpdemo.running.ddp.worker import Refusal, leave, take
-from dpdemo.running.ddp.world import launched_world
+from dpdemo.running.ddp.records import Done, Job, RankRecord, Refusal, merge
+from dpdemo.running.ddp.world import launched_world, ranks_of
 from dpdemo.running.interrupts import RunInterrupted
+from dpdemo.startup import hook
 
 if TYPE_CHECKING:
     from dpdemo.running.epoch import Progress
 
-_WORKER = "dpdemo.running.ddp.worker"
 _NO_NUMPY = "ignore:Failed to initialize NumPy"  # torch says so on import, and nothing here needs it
 
 
 def run_ddp(
-    config: Config, progress: "Progress | None" = None, timeout: float = TIMEOUT_SECONDS
+    config: Config,
+    progress: "Progress | None" = None,
+    timeout: float = TIMEOUT_SECONDS,
+    *,
+    virtual: bool = False,
 ) -> SplitReport:
     """Run the epoch of a checked config under DistributedDataParallel.
 
@@ -43,49 +46,64 @@ def run_ddp(
         RunInterrupted: on Ctrl-C, with the report of the batches that every rank had done.
 
     """
-    longest_wait = as_wait(timeout)
+    job = Job(config, as_wait(timeout), virtual)
     world = launched_world()
+    nodes = config.nodes if world is None else world.num_nodes
+    if virtual and nodes > 1:
+        raise UsageError(
+            f"expected one node with virtual GPUs, got {nodes}",
+            key="virtual",
+            hint="leave it out, and ranks of several nodes run on their CPUs with {processes=2}",
+        )
     if world is not None:
-        return join(config, world, progress, longest_wait)
+        from dpdemo.running.ddp.rank import join
+
+        return join(job, world, progress)
     if config.nodes > 1:
         raise _needs_launcher(config)
-    devices = node_devices(config)
-    with tempfile.TemporaryDirectory(prefix="dpdemo-", ignore_cleanup_errors=True) as name:
-        return _launch(_resolved(config, devices), devices, Path(name), progress, longest_wait)
-
-
-def _launch(
-    config: Config, devices: Devices, folder: Path, progress: "Progress | None", timeout: timedelta
-) -> SplitReport:
-    """Start a rank on each device, wait for all, and take the report that rank 0 left."""
-    leave(folder / "job", (config, timeout))
+    devices = ranks_of(config, virtual=virtual)
+    text = replace(job, config=_resolved(config, devices)).to_text()
     # -P: the ranks import from where this process does, and from nowhere else
-    command = [sys.executable, "-P", "-m", _WORKER, str(folder), str(os.getpid())]
+    command = [sys.executable, "-P", "-m", __package__, text]
 
-    def on_look() -> None:
-        found = None if progress is None else take(folder / "progress")
-        if progress is not None and found is not None:
-            progress(*found)
+    def on_look(ranks: Sequence[Rank]) -> None:
+        last = next((event for event in reversed(ranks[0].events) if isinstance(event, Done)), None)
+        if progress is not None and last is not None:
+            progress(last.done, last.total)
 
-    outcome = launch(len(devices), command, _environment(), has_terminal=False, on_look=on_look)
+    environment = _environment(hides_gpus=virtual)
+    outcome = launch(len(devices), command, environment, has_terminal=False, on_look=on_look)
+    return report_of(outcome, devices, virtual=virtual)
+
+
+def report_of(outcome: Outcome, devices: Devices, *, virtual: bool = False) -> SplitReport:
+    """Make a report of what the ranks noted, or raise the error of the one that failed first."""
+    events = [next((e for e in rank.events if isinstance(e, RankRecord)), None) for rank in outcome.ranks]
+    records = [event for event in events if event is not None]
+    if outcome.stopped_by == signal.SIGINT:
+        if len(records) < len(devices):
+            raise KeyboardInterrupt
+        raise RunInterrupted(merge(records, virtual=virtual, partial=True))
     if outcome.stopped_by is not None:
-        raise _interrupted(folder, len(devices), outcome.stopped_by)
+        raise RunError(f"expected to run to the end, got {outcome.stopped_by.name}; all ranks are stopped")
     if outcome.code:
         raise _failed(outcome, devices)
-    report: SplitReport | None = take(folder / "result")
-    if report is None:
-        raise RunError("expected a result of rank 0, got none: did the model end its process?")
-    return report
+    if len(records) < len(devices):
+        raise RunError("expected a result of every rank, got none: did the model end its process?")
+    return merge(records, virtual=virtual)
 
 
-def _environment() -> dict[str, str]:
+def _environment(*, hides_gpus: bool) -> dict[str, str]:
     """Return what the ranks inherit; what the user has set is kept."""
+    folders = [str(Path(hook.__file__).parent), *map(os.path.abspath, sys.path)]
     return {
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         **os.environ,
+        **({hook.VISIBLE: ""} if hides_gpus else {}),
+        hook.LAUNCHER: str(os.getpid()),  # a rank ends with its launcher
         "PYTHONWARNINGS": ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), _NO_NUMPY))),
-        "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),  # noqa: PTH100
+        "PYTHONPATH": os.pathsep.join(folders),
     }
 
 
@@ -112,26 +130,11 @@ def _failed(outcome: Outcome, devices: Devices) -> DpdemoError:
     error = first.error
     if isinstance(error, Refusal):
         kind = UsageError if error.is_usage else RunError
-        return kind(error.text, key=error.key, hint=error.hint)
+        return kind(error.text, key=error.at, hint="".join(error.hints))
     place, code = RankPlace(first.number, 0, first.number, devices[first.number]), first.exit_code()
-    if code >= 0:
-        return RunError(
-            f"expected every rank to the end, got exit code {code} of {place}",
-            hint="its own output is above",
-        )
-    is_silent = -code in {signal.SIGTERM, signal.SIGKILL}
-    return RunError(
-        f"expected every rank to the end, got {signal.Signals(-code).name} for {place}",
-        hint="was it killed from outside, or out of memory?" if is_silent else "where it crashed is above",
-    )
-
-
-def _interrupted(folder: Path, num_ranks: int, by: signal.Signals) -> BaseException:
-    if by != signal.SIGINT:
-        return RunError(f"expected to run to the end, got {by.name}; all ranks are stopped")
-    left = [take(folder / f"record-{rank}") for rank in range(num_ranks)]
-    if all(left):
-        from dpdemo.running.ddp.records import merge
-
-        return RunInterrupted(merge(left[0][1], [record for record, _ in left], partial=True))
-    return KeyboardInterrupt()
+    how, hint = f"exit code {code} of", "its own output is above"
+    if code < 0:
+        how, hint = f"{signal.Signals(-code).name} for", "where it crashed is above"
+    if -code in {signal.SIGTERM, signal.SIGKILL}:
+        hint = "was it killed from outside, or out of memory?"
+    return RunError(f"expected every rank to the end, got {how} {place}", hint=hint)

@@ -1,44 +1,103 @@
-"""Records of all ranks, which rank 0 merges into one report; nothing here knows the sampler's rule."""
+"""The task of a rank of `run --strategy ddp`, the events of a rank, and one report of those of all ranks.
 
+Nothing here knows the sampler's rule.
+"""
+
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from itertools import pairwise
-
-import torch
+from typing import Any, Self
 
 from dpdemo.arithmetic.sampler import Visit
 from dpdemo.config.fields import Config
-from dpdemo.results.batches import BatchGroup, Replica
+from dpdemo.config.load import make_config
+from dpdemo.errors import RunError
+from dpdemo.ranks.events import Event, Failure
+from dpdemo.results.batches import BatchGroup, Outside, Replica
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import Distribution, Indices, RankPlace
 from dpdemo.results.split import SplitReport
 from dpdemo.results.splitdata import trace_visits
 
 
-@dataclass(frozen=True)
-class RankRecord:
-    """The record of one rank: its batches, and its sampler's samples in order."""
+class PeerLostError(RunError):
+    """Raised in a rank that loses its connection to another one."""
 
+
+@dataclass(frozen=True)
+class Job:
+    """The epoch that each rank runs its part of."""
+
+    config: Config
+    timeout: timedelta
+    virtual: bool
+
+    def to_text(self) -> str:
+        """Write it in one line, for the command of a rank."""
+        return json.dumps([self.config.values(), self.timeout.total_seconds(), self.virtual])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` wrote."""
+        values, seconds, virtual = json.loads(text)
+        return cls(make_config(values), timedelta(seconds=seconds), virtual)
+
+
+@dataclass(frozen=True)
+class Done(Event):
+    """Rank 0 is on its way through the epoch."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Refusal(Failure):
+    """The rank failed with an error of ours, about the key `at`, which the launcher raises again."""
+
+    is_usage: bool = False
+
+
+@dataclass(frozen=True)
+class RankRecord(Event):
+    """The rank came to the end of its epoch, or to Ctrl-C."""
+
+    config: dict[str, Any]
+    """The keys that were set, and those that the launcher or the user's model did."""
     place: RankPlace
     batch_size: int
     batches: tuple[BatchGroup, ...]
-    drawn: torch.Tensor
+    drawn: tuple[int, ...]
+    """Its sampler's samples, in order."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.place, RankPlace):  # it was read from a line
+            vars(self).update(place=RankPlace(*self.place), batches=tuple(map(_group, self.batches)))
 
 
-def merge(config: Config, records: Sequence[RankRecord], *, partial: bool = False) -> SplitReport:
+def _group(values: Any) -> BatchGroup:
+    first, count, size, in_model, idle, outside = values
+    replicas = tuple(Replica(*each) for each in in_model)
+    return BatchGroup(first, count, size, replicas, Devices(idle), Outside(*outside))
+
+
+def merge(records: Sequence[RankRecord], *, virtual: bool = False, partial: bool = False) -> SplitReport:
     """Make one report of all ranks' records, given in the order of the ranks.
 
     An interrupted run is reported up to the last batch that every rank has done.
     """
-    devices = Devices(record.place.device for record in records)
+    config = make_config(records[0].config)
     num_batches = min(sum(group.count for group in record.batches) for record in records)
     report = SplitReport(
         "run",
         config,
-        devices,
+        Devices(record.place.device for record in records),
         tuple(_merged_batches(records, num_batches)),
         strategy="ddp",
         wrapped=config.wrapped,
+        virtual=virtual,
         partial=partial,
         distribution=_distribution(config, records, num_batches, partial=partial),
     )
@@ -50,13 +109,12 @@ def merge(config: Config, records: Sequence[RankRecord], *, partial: bool = Fals
 
 def _visits(record: RankRecord, sample: int, num_batches: int) -> Iterator[Visit]:
     """Find where a rank drew a sample: in which of its batches, and as which row."""
-    places = (record.drawn == sample).nonzero().flatten().tolist()
     start = 0
     for group in record.batches:
         stop = start + group.count * group.batch_size
-        for place in places:
-            number, row = divmod(place - start, group.batch_size)
-            if start <= place < stop and group.first + number <= num_batches:
+        for place, drawn in enumerate(record.drawn[start:stop]):
+            number, row = divmod(place, group.batch_size)
+            if drawn == sample and group.first + number <= num_batches:
                 yield Visit(record.place.rank, group.first + number, row)
         start = stop
 
@@ -89,18 +147,21 @@ def _rank(record: RankRecord, group: BatchGroup) -> Replica:
 def _distribution(
     config: Config, records: Sequence[RankRecord], num_batches: int, *, partial: bool
 ) -> Distribution:
-    drawn = torch.cat([record.drawn[: _num_rows(record, num_batches)] for record in records])
-    times = drawn.bincount(minlength=config.data_size)
+    times = [0] * config.data_size
+    for record in records:
+        for sample in record.drawn[: _num_rows(record, num_batches)]:
+            times[sample] += 1
+    repeated = [sample for sample, count in enumerate(times) if count > 1]
     # what an interrupted epoch would still have drawn is not known
-    missed = times.new_zeros(config.data_size) if partial else times == 0
+    missed = [] if partial else [sample for sample, count in enumerate(times) if not count]
     return Distribution(
         nodes=len({record.place.node for record in records}),
         batch_size=max(record.batch_size for record in records),
         global_batch_size=sum(record.batch_size for record in records),
-        drawn=sum(_num_rows(record, num_batches) for record in records),
-        num_repeated=int((times - 1).clamp_(min=0).sum()),
-        num_dropped=int(missed.sum()),
-        repeated=None if config.shuffle else _indices(times > 1),
+        drawn=sum(times),
+        num_repeated=sum(count - 1 for count in times if count > 1),
+        num_dropped=len(missed),
+        repeated=None if config.shuffle else _indices(repeated),
         dropped=None if config.shuffle else _indices(missed),
         world_size=len(records),
     )
@@ -115,7 +176,8 @@ def _num_rows(record: RankRecord, num_batches: int) -> int:
     )
 
 
-def _indices(which: torch.Tensor) -> Indices:
-    """Name the places that are true, neighbouring ones as one range."""
-    edges = torch.nn.functional.pad(which.to(torch.int8), (1, 1)).diff().nonzero().flatten().tolist()
-    return tuple(range(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True))
+def _indices(samples: Sequence[int]) -> Indices:
+    """Name samples in order, neighbouring ones as one range."""
+    starts = [sample for before, sample in pairwise([-2, *samples]) if sample != before + 1]
+    stops = [sample + 1 for sample, after in pairwise([*samples, -2]) if after != sample + 1]
+    return tuple(map(range, starts, stops))

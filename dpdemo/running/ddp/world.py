@@ -8,7 +8,13 @@ from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
 from dpdemo.config.numbers import whole_number
 from dpdemo.errors import UsageError
+from dpdemo.results.devices import Devices
 from dpdemo.wording import show
+
+_VARIABLES = (
+    "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+)  # fmt: skip
+_TOO_LARGE = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +36,52 @@ class World:
 def launched_world(environment: Mapping[str, str] = os.environ) -> World | None:
     """Read which rank this process is; None when no launcher started it.
 
-    A lone RANK or WORLD_SIZE is a leftover of another program and says nothing. With both of them, this is a
-    rank, and all else that PyTorch's `env://` rendezvous needs has to be there and in range
-    (`torch/distributed/rendezvous.py`).
+    A lone RANK or WORLD_SIZE is a leftover of another program. With both of them, this is a rank, and all
+    else that PyTorch's `env://` rendezvous needs has to be there (`torch/distributed/rendezvous.py`).
 
     Raises:
-        UsageError: if one of the launcher's variables is missing or out of range.
+        UsageError: if one of the launcher's variables is missing, or they do not fit each other.
 
     """
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return None
-    size = _number(environment, "WORLD_SIZE", least=1)
-    rank = _number(environment, "RANK", below=size)
-    per_node = _number(environment, "LOCAL_WORLD_SIZE", least=1, default=size)
-    if size % per_node:
-        raise UsageError(
-            f"expected as many ranks on every node, got {size} ranks with {per_node} on this one - "
-            "at environment variables WORLD_SIZE and LOCAL_WORLD_SIZE",
-            hint="give torchrun the same --nproc-per-node on every machine",
-        )
-    local_rank = _number(environment, "LOCAL_RANK", below=per_node, default=rank % per_node)
-    node = _number(environment, "GROUP_RANK", below=size // per_node, default=rank // per_node)
-    if not environment.get("MASTER_ADDR"):
-        raise _bad_variable("MASTER_ADDR", "the address of the machine with rank 0", None)
-    _number(environment, "MASTER_PORT", least=1, below=2**16)
-    return World(rank, size, local_rank, per_node, node)
+    given = {name: environment.get(name, "") for name in _VARIABLES}
+    rank, size, port = (whole_number(given[name], 0, 2**31) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    if rank is not None and size and rank < size and given["MASTER_ADDR"] and port and port < 2**16:
+        per_node = _number(given["LOCAL_WORLD_SIZE"], size)
+        local_rank = _number(given["LOCAL_RANK"], rank % (per_node or 1))
+        node = _number(given["GROUP_RANK"], rank // (per_node or 1))
+        if size % (per_node or size + 1) == 0 and local_rank < per_node and node < size // per_node:
+            return World(rank, size, local_rank, per_node, node)
+    found = " ".join(f"{name}={show(text)}" for name, text in given.items() if text)
+    raise UsageError(
+        f"expected the variables that torchrun sets, and as many ranks on every node, got {found}",
+        hint=f"set {', '.join(_VARIABLES[:4])} at least; "
+        "or unset RANK and WORLD_SIZE to run on this machine alone",
+    )
+
+
+def _number(text: str, default: int) -> int:
+    """Read a number that need not be set; one that is wrong is above all others."""
+    found = whole_number(text, 0, _TOO_LARGE) if text else default
+    return _TOO_LARGE if found is None else found
+
+
+def ranks_of(config: Config, *, virtual: bool) -> Devices:
+    """Choose the devices of this machine's ranks.
+
+    Raises:
+        UsageError: if a GPU is asked for that does not exist.
+
+    """
+    if config.gpus is None and config.processes is not None:
+        return Devices.of("cuda", range(config.processes)) if virtual else Devices.cpu(config.processes)
+    from dpdemo.running.devices import chosen_devices, num_virtual
+
+    if not virtual:
+        return chosen_devices(config)
+    count = num_virtual(config)
+    return Devices.of("cuda", range(count) if config.ordinals is None else config.ordinals)
 
 
 def speaks(config: Config) -> bool:
@@ -92,30 +119,4 @@ def _other_number(key: str, asked: int | None, started: int, flag: str) -> Usage
         f"expected {asked} {key} as asked, got {started} from the launcher",
         key=key,
         hint=f"start torchrun with {flag} {asked}, or leave `{key}` out",
-    )
-
-
-def _number(
-    environment: Mapping[str, str],
-    name: str,
-    *,
-    least: int = 0,
-    below: int | None = None,
-    default: int | None = None,
-) -> int:
-    text = environment.get(name)
-    if text is None and default is not None:
-        return default
-    most = (below or 2**31) - 1
-    number = None if text is None else whole_number(text, least, most)
-    if number is None:
-        raise _bad_variable(name, f"a whole number from {least} to {most}", text)
-    return number
-
-
-def _bad_variable(name: str, expected: str, got: str | None) -> UsageError:
-    return UsageError(
-        f"expected {expected}, got {'none' if got is None else show(got)}",
-        place=f"environment variable {name}",
-        hint="torchrun sets it; unset RANK and WORLD_SIZE to run on this machine alone",
     )

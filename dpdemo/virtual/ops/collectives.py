@@ -13,6 +13,8 @@ nccl_groups: set[str] = set()
 """Names of the groups whose backend is NCCL alone: all their tensors are on a GPU."""
 mixed_groups: set[str] = set()
 """Names of the groups that have NCCL for tensors on a GPU, and another backend for those of the host."""
+second_groups: set[str] = set()
+"""Names of the groups whose NCCL is the second implementation (torch 2.15)."""
 coalesced: dict[str, list[Any]] = {}
 """By name of the group, the works to wait for once its coalescing manager closes."""
 
@@ -35,11 +37,8 @@ class Call(NamedTuple):
     """Which argument is the ReduceOp."""
     root_at: int | None
     """The position of the root's rank among the arguments; None without a root."""
-
-    @property
-    def reduction(self) -> int | None:
-        """The number of its reduction (`ReduceOp.RedOpType`)."""
-        return None if self.reduction_at is None else int(self.args[self.reduction_at].op())
+    reduction: int | None
+    """The number of its reduction (`ReduceOp.RedOpType`)."""
 
     def run(self) -> Any:
         """Leave it to gloo as it is."""

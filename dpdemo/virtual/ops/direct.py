@@ -21,11 +21,12 @@ _OF_TORCH = (
     *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "neg", "exp", "log", "sqrt", "rsqrt", "abs"),
     *("pow.Tensor_Scalar", "tanh", "sigmoid", "relu", "mm", "bmm", "addmm", "t", "transpose.int", "permute"),
     *("select.int", "unsqueeze", "squeeze.dim", "detach", "embedding", "native_layer_norm", "where.self"),
+    *("as_strided", "mul.out"),
     *("sum.dim_IntList", "mean.dim", "sum", "mean", "cat", "_softmax", "_log_softmax"),
 )
 _OF_TENSORS = (
     *("view", "expand", "add_.Tensor", "mul_.Tensor", "div_.Tensor", "sub_.Tensor", "addcmul_", "addcdiv_"),
-    *("lerp_.Scalar", "zero_"),
+    *("lerp_.Scalar", "zero_", "copy_"),
 )
 _OF_NETWORKS = ("gelu",)
 

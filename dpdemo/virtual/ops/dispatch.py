@@ -33,6 +33,7 @@ __all__ = ["VirtualGpuMode", "actions"]
 _CPU = torch.device("cpu")
 _Tensor = torch.Tensor
 _strided = torch.strided
+_COPY = torch.ops.aten.copy_.default
 _RESIZING = ("aten::resize_", "aten::resize_as_", "aten::resize_as_sparse_", "aten::set_")
 
 
@@ -47,6 +48,8 @@ def choose(func: Any) -> Action:
         found = c10d.run_functional
     if func in RULES:
         found = as_cpp(RULES[func])
+        if func is _COPY:
+            found = _copying_within_a_gpu(found)
     elif found is None and func in CONVOLUTIONS:
         found = as_cpp(_run_with_scratch)
     elif found is None and (is_random(func) or any(spec.name == "device" for spec in func._schema.arguments)):
@@ -146,7 +149,42 @@ def _usual(func: Any) -> Action:  # noqa: C901 - written out, for speed
     kinds = [(spec.kwarg_only, str(spec.type)) for spec in func._schema.arguments]
     has_hidden = any("Tensor" in kind and (is_named or "List" in kind) for is_named, kind in kinds)
     action = as_cpp(act) if has_hidden else act  # the mode looks at lone operands alone
+    tensors = sum("Tensor" in kind for _, kind in kinds)
+    if func.is_view and func in DIRECT and tensors == 1:
+        return _viewing(action, on_cpu)
     return one_by_one_where_mixed(action) if func.name().startswith("aten::_foreach_") else action
+
+
+def _copying_within_a_gpu(action: Action) -> Action:
+    """Return the action of `copy_`, which needs no rule where both tensors are on one GPU."""
+    copy = DIRECT[_COPY]
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not session.is_meta:
+            try:
+                labels = [arg.untyped_storage().__dict__.get(session.key) for arg in args[:2]]
+            except (NotImplementedError, RuntimeError, ValueError):
+                labels = [None, None]
+            here, there = labels
+            if here is not None and there is not None and here.index == there.index:
+                return copy(*args, **kwargs)
+        return action(session, func, args, kwargs)
+
+    return act
+
+
+def _viewing(action: Action, view: Any) -> Action:
+    """Return the action of a view, which shares the label of what it views."""
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            if session.key in args[0].untyped_storage().__dict__ and not session.is_meta:
+                return view(*args, **kwargs)
+        except (NotImplementedError, RuntimeError, ValueError):
+            pass  # it has no storage of its own
+        return action(session, func, args, kwargs)
+
+    return act
 
 
 def _run_on_cpus_own(session: Session, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,14 +1,26 @@
-"""What NCCL refuses of a collective, in the words of `ProcessGroupNCCL.cpp` and `Backend.hpp`."""
+"""What NCCL refuses of a collective, in the words of `ProcessGroupNCCL.cpp` and `Backend.hpp`.
+
+From torch 2.15 on "nccl" is another implementation, with other words in places: `nccl2/ProcessGroupNCCL.cpp`,
+`ProcessGroupNCCLBackend.cpp` and `ProcessGroupNCCLUtils.cpp`, here `is_second`.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import itertools
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp
-from dpdemo.virtual.ops.collectives import BETWEEN_TWO, BY_NUMBER_OF_ELEMENTS, Call, gpu_of_group
+from dpdemo.virtual.ops.collectives import (
+    BETWEEN_TWO,
+    BY_NUMBER_OF_ELEMENTS,
+    Call,
+    gpu_of_group,
+    second_groups,
+)
+from dpdemo.virtual.ops.nccl_arithmetic import AVG, BAND, BOR, BXOR, FLOAT8, PREMUL_SUM
 from dpdemo.virtual.ops.provenance import made_by_cpp
 
 if TYPE_CHECKING:
@@ -16,23 +28,38 @@ if TYPE_CHECKING:
 
     from dpdemo.virtual.state import Session
 
-AVG = 1  # the numbers of ReduceOp.RedOpType
-_BITWISE = {5: "BAND", 6: "BOR", 7: "BXOR"}
-_COPIED = {"allgather_", "reduce_scatter_"}
-"""Their lists of tensors are copied: these need not be contiguous."""
+_BITWISE = {BAND: "BAND", BOR: "BOR", BXOR: "BXOR"}
 _REFUSED = {
     "recv_any_source_": "ProcessGroupNCCL does not support recvAnysource",
     "allgather_coalesced_": "ProcessGroupNCCL does not support allgather_coalesced",
     "monitored_barrier_": "ProcessGroup nccl does not support monitoredBarrier, only GLOO supports it",
 }
-_connected: set[tuple[str, int]] = set()
-_PATIENCE = timedelta(seconds=30)
-_NO_NCCL = {
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_WHOLE = {torch.bool, torch.int8, torch.uint8, torch.int32, torch.int64}
+_BYTES_ONLY = {torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
+"""NCCL copies them, and adds none up."""
+_KINDS = _FLOATS | _WHOLE | FLOAT8 | _BYTES_ONLY
+_AS_REAL = {"allreduce_": "all_reduce", "reduce_": "reduce", "broadcast_": ""}
+"""C++ takes complex numbers here for pairs of real ones; elsewhere Python does."""
+_NAMES = {
     torch.int16: "Short",
     torch.uint16: "UInt16",
     torch.uint32: "UInt32",
     torch.uint64: "UInt64",
+    torch.complex32: "ComplexHalf",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+    torch.float8_e8m0fnu: "Float8_e8m0fnu",
 }
+_COPIED = {"allgather_", "reduce_scatter_"}
+"""Their lists of tensors are copied: these need not be contiguous."""
+_AS_MEMORY = {*BETWEEN_TWO, "alltoall_base_", "alltoall_"}
+"""The first implementation takes a dense tensor of any layout for its memory, and warns."""
+_ANY_LAYOUT = {"allreduce_coalesced_", "allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_"}
+_WARNING = (
+    "Detected non-contiguous tensor in P2P operations. It is user responsibility to guarantee that source "
+    "and destination tensors have the same contiguity format."
+)
 
 
 def prepare(session: Session, call: Call) -> None:
@@ -41,22 +68,38 @@ def prepare(session: Session, call: Call) -> None:
     C++'s own are on the GPU of the tensors beside them, as the result of a functional collective; the buckets
     of DDP's reducer are on the GPU of its parameters. A user's tensor without a GPU is the host's.
     """
-    if call.name in _REFUSED:
+    is_second = call.group.group_name in second_groups
+    if call.name in _REFUSED and not (is_second and call.name == "allgather_coalesced_"):
         raise NotImplementedError(_REFUSED[call.name])
     if call.name == "barrier":
         return
     kind = call.reduction
     if kind in _BITWISE:
         raise ValueError(f"Cannot use ReduceOp.{_BITWISE[kind]} with NCCL")
-    bound = call.group.bound_device_id
-    operands = tuple(each for arg in call.args for each in (arg if _is_nested(arg) else [arg]))
-    from_cpp = made_by_cpp(session, operands, {})  # by who holds them: nobody else may by now
-    tensors = list(flat_tensors(operands))
+    _put_on_gpu(session, call, is_second)
+    tensors = list(flat_tensors(call.args))
+    _check_form(call, tensors, is_second)
+    for tensor in tensors:
+        _check_kind(call.name, tensor, kind, is_second)
+
+
+def _put_on_gpu(session: Session, call: Call, is_second: bool) -> None:
+    from_cpp: Iterable[bool] = itertools.repeat(False)
+    if any(label_of(tensor, session.key) is None for tensor in flat_tensors(call.args)):
+        operands = tuple(each for arg in call.args for each in (arg if _is_nested(arg) else [arg]))
+        from_cpp = made_by_cpp(session, operands, {})  # by who holds them: nobody else may by now
+    tensors = list(flat_tensors(call.args))
     labels = [label_of(tensor, session.key) for tensor in tensors]
     gpus = {label.index for label in labels if label is not None}
     cpps_gpu = min(gpus, default=gpu_of_group.get(call.group.group_name, session.current.index))
-    for tensor, label, is_cpps in zip(tensors, labels, from_cpp, strict=True):
+    bound = call.group.bound_device_id
+    for tensor, label, is_cpps in zip(tensors, labels, from_cpp, strict=False):
         if label is not None and bound is not None and label.index != bound.index:
+            if is_second:
+                raise RuntimeError(
+                    f"ProcessGroupNCCL is bound to device {bound} but an operation was issued on "
+                    f"cuda:{label.index}"
+                )
             raise torch.distributed.DistBackendError(
                 "Attempt to perform collective on tensor not on device passed to init_process_group: "
                 f"cuda:{label.index}, not {bound}"
@@ -65,60 +108,78 @@ def prepare(session: Session, call: Call) -> None:
             if not is_cpps:
                 raise RuntimeError("No backend type associated with device type cpu")
             stamp(tensor, session, cpps_gpu)
-        _check_kind(call.name, tensor, kind)
     if len(gpus) > 1:
         raise ValueError("Expected list of tensors on the same device")
-    _check_form(call)
 
 
 def _is_nested(arg: Any) -> bool:
     return isinstance(arg, list) and bool(arg) and isinstance(arg[0], list)
 
 
-def _check_kind(name: str, tensor: torch.Tensor, reduction: int | None) -> None:
-    """Refuse kinds of tensors that NCCL has none for (`getNcclDataType`, `getNcclReduceOp`)."""
-    if tensor.layout is not torch.strided:
+def _check_kind(name: str, tensor: torch.Tensor, reduction: int | None, is_second: bool) -> None:
+    """Refuse types of numbers that NCCL has none for (`getNcclDataType`, `getNcclReduceOp`)."""
+    dtype = tensor.dtype
+    if dtype.is_complex and name in _AS_REAL:
+        return
+    if dtype not in _KINDS and str(dtype) != "torch.float4_e2m1fn_x2":
+        if is_second:
+            raise RuntimeError("Unsupported tensor data type for NCCL")
+        word = _NAMES.get(dtype, str(dtype))
+        raise TypeError(f"Input tensor data type is not supported for NCCL process group: {word}")
+    if reduction is None:
+        return
+    if dtype not in _KINDS - _BYTES_ONLY:
+        word = "Float8" if dtype in _BYTES_ONLY else "Float4"
+        raise RuntimeError(f"Unsupported {word} type for NCCL reduction")
+    if reduction == AVG and dtype is torch.bool:
+        raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
+    if reduction == PREMUL_SUM and dtype not in _FLOATS:
+        kind = RuntimeError if is_second else TypeError
+        raise kind("PreMulSum Data type must be half, float, bfloat16 or double")
+
+
+def _check_form(call: Call, tensors: list[torch.Tensor], is_second: bool) -> None:
+    """Refuse tensors whose layouts, sizes or strides do not fit."""
+    name, args = call.name, call.args
+    if any(tensor.layout is not torch.strided for tensor in tensors):
         if name == "allreduce_":
             raise RuntimeError(
                 "NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."
             )
         raise ValueError("Tensors must be CUDA and dense")
-    if tensor.dtype in _NO_NCCL:
-        raise TypeError(
-            f"Input tensor data type is not supported for NCCL process group: {_NO_NCCL[tensor.dtype]}"
-        )
-    if reduction == AVG and tensor.dtype is torch.bool:
-        raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
-
-
-def _check_form(call: Call) -> None:
-    """Refuse tensors whose sizes or strides do not fit."""
-    name, args = call.name, call.args
+    if not all(map(_is_contiguous, tensors)):
+        _check_strides(name, args, is_second)
     if name in BY_NUMBER_OF_ELEMENTS:
-        _check_sizes(name, args[0], args[1], call.group.size())
+        _check_sizes(name, args[0], args[1], call.group.size(), is_second)
+    if name == "gather_into_tensor_" and call.group.rank() == args[3]:
+        if args[0].dtype != args[1].dtype:
+            raise RuntimeError("output tensor must have the same type as input tensor")
+        if args[0].numel() != args[1].numel() * call.group.size():
+            raise RuntimeError("output tensor size must be equal to world_size times input tensor size")
     if name == "alltoall_base_":
         for tensor, splits in ((args[0], args[3]), (args[1], args[4])):
             _check_splits(tensor, splits, call.group.size())
-    if name not in BETWEEN_TWO:
-        _check_contiguous(
-            tensor
-            for arg in args
-            if name not in _COPIED or not _is_nested(arg)
-            for tensor in flat_tensors(arg)
-        )
 
 
-def _check_sizes(name: str, output: torch.Tensor, given: torch.Tensor, size: int) -> None:
+def _check_sizes(name: str, output: torch.Tensor, given: torch.Tensor, size: int, is_second: bool) -> None:
     """Compare the whole tensor and the part of each rank."""
     if name == "_allgather_base_":
         if given.dtype != output.dtype:
             raise TypeError("output tensor must have the same type as input tensor")
         if given.numel() * size != output.numel():
+            if is_second:
+                raise RuntimeError(
+                    "Output tensor size must be input_size * comm_size for allGatherSingleImpl"
+                )
             raise ValueError("output tensor size must be equal to world_size times input tensor size")
     else:
         if given.dtype != output.dtype:
             raise TypeError("input tensor must be the same type as the output tensor.")
         if given.numel() != output.numel() * size:
+            if is_second:
+                raise RuntimeError(
+                    "Input tensor size must be output_size * comm_size for reduceScatterSingleImpl"
+                )
             raise ValueError("input tensor must be the same size as output size times world size")
 
 
@@ -133,45 +194,32 @@ def _check_splits(tensor: torch.Tensor, splits: list[int], size: int) -> None:
         raise RuntimeError("Split sizes doesn't match total dim 0 size")
 
 
-def _check_contiguous(tensors: Iterable[torch.Tensor]) -> None:
-    for tensor in tensors:
-        is_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-        if not (is_last or tensor.is_contiguous()):
-            raise ValueError("Tensors must be contiguous")
-
-
-def check_own_gpu(session: Session, group: Any, index: int | None) -> None:
-    """Refuse two ranks on one GPU when NCCL would connect them, at a group's first collective on a GPU."""
-    if index is None or (group.group_name, index) in _connected or group.size() == 1:
+def _check_strides(name: str, args: tuple[Any, ...], is_second: bool) -> None:
+    """Refuse tensors with gaps or in another order, where the implementation does."""
+    if is_second or name not in _ANY_LAYOUT | _AS_MEMORY:
+        copied = not is_second and name in _COPIED
+        _check_contiguous(
+            tensor for arg in args if not (copied and _is_nested(arg)) for tensor in flat_tensors(arg)
+        )
         return
-    mine, store = str(session.visible[index]), torch.distributed.distributed_c10d._world.pg_map[group][1]
-    number = sum(connected == group.group_name for connected, _ in _connected)
-    _connected.add((group.group_name, index))
-    store.set(f"gpu {number} of {group.rank()}", mine)
-    for rank in range(group.size()):
-        if rank == group.rank():
+    for tensor in flat_tensors(args):
+        if _is_contiguous(tensor):
             continue
-        key = f"gpu {number} of {rank}"
-        if number:
-            _await(store, key, rank, index)
-        try:
-            theirs = store.get(key).decode()
-        except torch.distributed.DistNetworkError:
-            return  # the rank that hosts the store is done with this collective, and has ended
-        if theirs == mine:
-            raise torch.distributed.DistBackendError(
-                "NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)\n"
-                f"Duplicate GPU detected : rank {group.rank()} and rank {rank} both on CUDA device {mine}; "
-                "each rank needs torch.cuda.set_device(LOCAL_RANK) before its first collective"
-            )
+        if not torch.ops.aten.is_non_overlapping_and_dense(tensor):
+            where = "for P2P " if name in _AS_MEMORY else ""
+            raise ValueError(f"Tensors {where}must be non-overlapping and dense")
+        if name in _AS_MEMORY:
+            warnings.warn(_WARNING, stacklevel=2)
 
 
-def _await(store: Any, key: str, rank: int, index: int) -> None:
-    """Wait until another rank, too, has come to a further GPU; NCCL would wait for ever."""
-    try:
-        store.wait([key], _PATIENCE)
-    except RuntimeError as error:
-        raise torch.distributed.DistBackendError(
-            f"this rank begins a collective on cuda:{index} after others on another GPU, and rank {rank} "
-            "does not: NCCL would connect them a second time, and hang"
-        ) from error
+def _check_contiguous(tensors: Iterable[torch.Tensor]) -> None:
+    if not all(map(_is_contiguous, tensors)):
+        raise ValueError("Tensors must be contiguous")
+
+
+def _is_contiguous(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has no gaps, in rows or with the channels last (`suggest_memory_format`)."""
+    if tensor.is_contiguous():
+        return True
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return last is not None and tensor.is_contiguous(memory_format=last)

@@ -51,7 +51,15 @@ def _settle(gradient: torch.Tensor | None, tensor: torch.Tensor) -> None:
 
 def _get_grad(self: torch.Tensor) -> torch.Tensor | None:
     gradient: torch.Tensor | None = _grad.__get__(self)
-    if gradient is not None and not the_session().current.is_moving:
+    if gradient is None:
+        return None
+    session = the_session()
+    try:
+        if session.key in gradient.untyped_storage().__dict__:
+            return gradient
+    except (NotImplementedError, RuntimeError, ValueError):
+        pass  # it has no storage of its own
+    if not session.current.is_moving:
         _settle(gradient, self)
     return gradient
 

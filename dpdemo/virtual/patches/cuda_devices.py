@@ -162,6 +162,13 @@ def _accelerator(check: bool | None = None) -> torch.device:  # noqa: ARG001 - P
     return torch.device("cuda")
 
 
+@cuda_runtime("_accelerator_getDefaultGenerator")  # torch 2.15
+def _default_generator(index: int) -> torch.Generator:
+    torch.cuda._lazy_init()  # type: ignore[no-untyped-call] # with it go the seeds that were set before
+    session = the_session()
+    return session.generators[session.check_ordinal(index)]
+
+
 @cuda_runtime("_accelerator_getDeviceCapability")
 def _accelerator_capability(index: int) -> dict[str, Any]:
     the_session().check_ordinal(index)

@@ -18,9 +18,9 @@ for step in range(3):
     cross_entropy(model(rows), classes).backward()
     total = 0.0
     for each in model.parameters():
-        total += (
-            each.grad.norm().item() ** 2
-        )  # here; right: total += each.grad.norm().full_tensor().item() ** 2
+        norm = each.grad.norm()
+        norm = norm.item()  # here; right: norm = norm.full_tensor().item()
+        total += norm**2
     for each in model.parameters():
         each.grad.mul_(min(1.0, 0.1 / total**0.5))
     opt.step()

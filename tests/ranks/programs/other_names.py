@@ -10,10 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 rank, size = start()
 saved = {"body.weight": torch.zeros(12, 6), "head.weight": torch.zeros(3, 12)}
-names = {
-    "body.weight": "0.weights",
-    "head.weight": "2.weights",
-}  # right: names = {"body.weight": "0.weight", "head.weight": "2.weight"}
+end = "weights"  # right: end = "weight"
+names = {"body.weight": f"0.{end}", "head.weight": f"2.{end}"}
 model = net()
 model.load_state_dict({names[key]: value for key, value in saved.items()}, strict=False)  # here
 model = DistributedDataParallel(model, device_ids=[rank])

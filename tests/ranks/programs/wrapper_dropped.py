@@ -16,9 +16,8 @@ wrapped = DistributedDataParallel(model)
 
 def loss_of(rows, classes):
     """Return the loss of some rows."""
-    return cross_entropy(
-        DistributedDataParallel(model)(rows), classes
-    )  # right: return cross_entropy(wrapped(rows), classes)
+    outer = DistributedDataParallel(model)  # right: outer = wrapped
+    return cross_entropy(outer(rows), classes)
 
 
 for step in range(3):

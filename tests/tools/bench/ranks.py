@@ -5,12 +5,13 @@ on the CPU, and against plain processes.
 """
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from commands import DPDEMO, HERE, PYTHON, take_turns
+from commands import DPDEMO, HERE, PYTHON, take_turns, wall_seconds
 from quick import QUICK, line, medians
 
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
@@ -96,6 +97,22 @@ def start() -> None:
     line("four ranks up and down ÷ four processes that import torch", ranks / plain, 2, f"{ranks:.2f} s")
 
 
+def processor_seconds(command: list[str]) -> float:
+    """Run a command, and return the processor time of all its processes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall_seconds(command)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def checked() -> None:
+    """Compare both runs of `--check` with the plain run of the ranks."""
+    plain = [*DPDEMO, "exec", "--quiet", "--ranks", "2", str(HERE / "ddp_epoch.py")]
+    check = [*plain[:-1], "--check", plain[-1]]
+    once, both = medians(3, plain, check, clock=processor_seconds)
+    line("exec --ranks 2 --check ÷ exec --ranks 2, processor time", both / once, 1.6, f"{both:.1f} s")
+
+
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     ddp = [*DPDEMO, "run", "--strategy", "ddp", "--set", "processes=3"]
@@ -105,3 +122,4 @@ if __name__ == "__main__":
     steps(256, 1.35)
     start()
     samples()
+    checked()

@@ -13,10 +13,11 @@ from pathlib import Path
 from types import ModuleType
 
 _HERE = Path(__file__).parent
+_PACKAGE = _HERE.parent.parent
 
 
 def _load_hook() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("_dpdemo_hook", _HERE / "hook.py")
+    spec = importlib.util.spec_from_file_location("_dpdemo_hook", _PACKAGE / "startup" / "hook.py")
     assert spec is not None and spec.loader is not None  # noqa: PT018, S101 - it has a loader for a .py file
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,14 +35,13 @@ def _open_gpus(load: Callable[[ModuleType], None], torch: ModuleType) -> None:
     if hook.GPUS not in os.environ:
         return
     if importlib.util.find_spec("dpdemo") is None:  # as where the parent runs from a folder of sources
-        package = _HERE.parent
         spec = importlib.util.spec_from_file_location(
-            "dpdemo", package / "__init__.py", submodule_search_locations=[str(package)]
+            "dpdemo", _PACKAGE / "__init__.py", submodule_search_locations=[str(_PACKAGE)]
         )
         assert spec is not None and spec.loader is not None  # noqa: PT018, S101 - it has a loader for a .py file
         sys.modules["dpdemo"] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    hardware = importlib.import_module("dpdemo.ranks.hardware").Hardware  # which imports this file
+    hardware = importlib.import_module("dpdemo.ranks.hardware").Hardware
     hardware.from_text(os.environ[hook.GPUS]).open_until_exit(is_launched=_is_launched())
     if chosen is not None:
         os.environ[hook.VISIBLE] = chosen

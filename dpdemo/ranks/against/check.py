@@ -1,0 +1,234 @@
+"""Run the program a second time, on one rank with the rows of all, and compare."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpdemo.ranks.against.settings import Settings
+from dpdemo.ranks.against.store import Store
+from dpdemo.ranks.events import (
+    HOOK,
+    Event,
+    ModelMade,
+    NotedBatch,
+    NotedDraw,
+    NotedPass,
+    NotedStep,
+    Parameters,
+    Remark,
+    Touched,
+    Unsynced,
+)
+from dpdemo.ranks.launch import launch
+from dpdemo.ranks.log import FOLDER
+from dpdemo.ranks.mistakes import find_mistakes
+from dpdemo.results.against import Cause, Comparison
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dpdemo.ranks.against.compare import Side, Step
+    from dpdemo.ranks.launch import Outcome
+    from dpdemo.ranks.log import RankLog
+
+_NOTED = (NotedBatch, NotedDraw, NotedPass, NotedStep, Touched)
+_TIMES, _LEAST_S = 6.0, 120.0
+"""The run on one rank may take so many times as long as that on all ranks."""
+_NORMS = (
+    "BatchNorm normalizes each rank's rows by themselves, one process all rows together; with each rank's "
+    "statistics the gradients are equal"
+)
+_SYNC = "nn.SyncBatchNorm.convert_sync_batchnorm(model), unless that is meant"
+
+
+class _TooSlowError(Exception):
+    """The run on one rank takes too long."""
+
+
+@dataclass
+class Check:
+    """The comparison of one program: what its runs share."""
+
+    settings: Settings
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    began: float = 0.0
+    took: float = 0.0
+
+    def on_ranks(self) -> Outcome:
+        """Run the program on its ranks, which note what one process needs."""
+        self.began = time.monotonic()
+        environment = {**self.environment, **self.settings.environment()}
+        outcome = launch(self.settings.num_ranks, self.command, environment)
+        self.took = time.monotonic() - self.began
+        return outcome
+
+    def against_one(self, outcome: Outcome) -> Comparison:
+        """Run the program on one rank, and compare the steps that all noted."""
+        num = self.settings.num_ranks
+        if outcome.code or outcome.message:
+            return Comparison("not checked", num, "the program did not come to its end on the ranks")
+        reason = self._write_events(outcome.ranks)
+        if reason:
+            return Comparison("not checked", num, reason)
+        try:
+            return self._compared(outcome.ranks)
+        except _TooSlowError:
+            return Comparison("not checked", num, "the run on one process took too long")
+        except Exception as error:  # noqa: BLE001 - a bug here costs the comparison, not the report
+            return Comparison("not checked", num, f"{type(error).__name__}: {error} (please report it)")
+
+    def _write_events(self, logs: Sequence[RankLog]) -> str:
+        """Write what the ranks noted for the one process; return why nothing can be compared."""
+        dull = _dull_steps([_noted(log.events) for log in logs], self.settings.steps)
+        for log in logs:
+            for event in log.events:
+                if isinstance(event, Remark) and event.is_fatal:
+                    return event.text
+            noted = [
+                event.to_line()
+                for event in log.events
+                if isinstance(event, _NOTED)
+                and not (isinstance(event, NotedStep) and (event.optimizer, event.step) in dull)
+            ]
+            self.settings.events(log.number).write_bytes(b"".join(noted))
+        if not _common([log.events for log in logs]):
+            return "no step of an optimizer was seen on all ranks"
+        return ""
+
+    def _compared(self, logs: Sequence[RankLog]) -> Comparison:
+        from dpdemo.ranks.against.compare import EPSILON, noise_between
+        from dpdemo.ranks.against.judge import judged, reason_not_comparable
+
+        settings, num = self.settings, self.settings.num_ranks
+        steps, remarks = self._steps(logs, settings)
+        passes = {(len(step.ranks[0].detail.backward), len(step.one.detail.backward)) for step in steps}
+        if not steps or any(single == mine * num for mine, single in passes):  # a fixed number for all ranks
+            settings = replace(settings, in_turns=True)
+            steps, remarks = self._steps(logs, settings)
+        if not steps:
+            return Comparison("not checked", num, "; ".join(remarks) or "one process made no step")
+        found = judged(steps, remarks)
+        if found.verdict == "equal" or reason_not_comparable(steps):
+            return found
+        if any(side.event.norms for step in steps for side in step.ranks):
+            settings = replace(settings, has_own_norms=True)
+            own, _ = self._steps(logs, settings)
+            alone = judged(own, remarks) if own else found
+            if alone.verdict == "equal":
+                return _by_norms(alone, steps)
+            if alone.verdict == "different":
+                remark = "each rank's own statistics of BatchNorm are left out of the comparison"
+                return replace(alone, remarks=(*alone.remarks, remark))
+            steps = own or steps
+        elif found.verdict == "different" and steps[0].dtype == "float32":
+            return found
+        nudged, _ = self._steps(logs, replace(settings, nudge=EPSILON[steps[0].dtype]))
+        others = {(step.one.event.optimizer, step.number): step.one for step in nudged}
+        keys = [(step.one.event.optimizer, step.number) for step in steps]
+        steps = [
+            replace(step, noise=noise_between(step, others[key]))
+            for key, step in zip(keys, steps, strict=True)
+            if key in others
+        ]
+        return judged(steps, remarks) if steps else found
+
+    def _steps(self, logs: Sequence[RankLog], settings: Settings) -> tuple[list[Step], list[str]]:
+        """Run one rank, and return the steps that all made; remarks say what else the reader must know."""
+        from dpdemo.ranks.against.compare import Side, Step
+
+        with contextlib.suppress(FileNotFoundError):
+            settings.store("one").unlink()
+        outcome = self._replay(replace(settings, is_replay=True))
+        events = outcome.ranks[0].events
+        fatal = [event.text for event in events if isinstance(event, Remark) and event.is_fatal]
+        failed = outcome.ranks[0].error
+        if fatal or outcome.code:
+            at = f" ({failed.at})" if failed else ""
+            text = (
+                f"on one process the program fails: {failed.text}{at}"
+                if failed
+                else "the run on one process failed"
+            )
+            return [], fatal or [text]
+        keys = _common([*(log.events for log in logs), events])
+        stores = [Store(settings.store(log.number)) for log in logs] + [Store(settings.store("one"))]
+
+        def side(place: int, found: Sequence[Event], key: tuple[int, int]) -> Side:
+            event = _noted(found)[key]
+            return Side(event, stores[place].read(event.stored))
+
+        found = find_mistakes({log.number: log.events for log in logs})
+        is_wrapped = any("gradient was averaged" in each.text for each in found)
+        kinds = {type(event) for event in logs[0].events}
+        is_wrapped |= {ModelMade, Parameters} <= kinds or {ModelMade, Unsynced} <= kinds
+        has_hook = any(isinstance(event, Remark) and event.text == HOOK for event in logs[0].events)
+        steps = [
+            Step(
+                tuple(side(place, log.events, key) for place, log in enumerate(logs)),
+                side(len(logs), events, key),
+                is_wrapped=is_wrapped and not has_hook,
+                has_hook=has_hook,
+            )
+            for key in keys
+        ]
+        return steps, [event.text for event in events if isinstance(event, Remark)]
+
+    def _replay(self, settings: Settings) -> Outcome:
+        limit = time.monotonic() + max(_LEAST_S, _TIMES * self.took)
+
+        def look(_: object) -> None:
+            if time.monotonic() > limit:
+                raise _TooSlowError
+
+        environment = {**self.environment, **settings.environment()}
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            return launch(1, self.command, environment, has_terminal=False, on_look=look)
+
+
+def _by_norms(alone: Comparison, steps: Sequence[Step]) -> Comparison:
+    """Return that BatchNorm alone makes the difference, which many programs mean."""
+    note = Cause(_NORMS, steps[0].at, _SYNC, "note")
+    apart = max(step.difference() for step in steps)
+    return replace(alone, verdict="different", difference=apart, mistakes=(note,))
+
+
+def _noted(events: Sequence[Event]) -> dict[tuple[int, int], NotedStep]:
+    return {(event.optimizer, event.step): event for event in events if isinstance(event, NotedStep)}
+
+
+def _dull_steps(ranks: Sequence[dict[tuple[int, int], NotedStep]], steps: int) -> set[tuple[int, int]]:
+    """Return last steps of an epoch with batches as large as the first, which tell no more than that."""
+    first: dict[int, set[tuple[int, tuple[int, ...]]]] = {}
+    last: dict[tuple[int, int], set[tuple[int, tuple[int, ...]]]] = {}
+    for rank, noted in enumerate(ranks):
+        for (optimizer, step), event in noted.items():
+            if step == 1:
+                first.setdefault(optimizer, set()).add((rank, event.rows))
+            elif step > steps and not event.is_skipped:
+                last.setdefault((optimizer, step), set()).add((rank, event.rows))
+    is_scaled = any(event.is_skipped for noted in ranks for event in noted.values())
+    return set() if is_scaled else {key for key, rows in last.items() if rows == first.get(key[0])}
+
+
+def _common(logs: Sequence[Sequence[Event]]) -> list[tuple[int, int]]:
+    """Return the steps that all noted, in order."""
+    found = set.intersection(*(set(_noted(events)) for events in logs))
+    return sorted(found, key=lambda key: (key[1], key[0]))
+
+
+@contextlib.contextmanager
+def checking(
+    num_ranks: int, steps: int, command: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[Check]:
+    """Make the folder of a comparison, for the length of a `with` block."""
+    prefix = f"{FOLDER}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        yield Check(Settings(str(Path(folder)), num_ranks, steps), command, environment)

@@ -1,0 +1,116 @@
+"""Note numbers that the program draws in its loop, or give one process those of all ranks, in rank order.
+
+Without a DataLoader that trains, so are tensors that the program copies to a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from dpdemo.ranks.against.numbers import kept, put
+from dpdemo.ranks.events import NotedDraw
+from dpdemo.ranks.observe.notes import around, users_line
+
+if TYPE_CHECKING:
+    from dpdemo.ranks.against.state import State
+    from dpdemo.ranks.against.store import Kept
+
+_DRAWS = (
+    (torch, "randn rand randint randn_like rand_like randint_like bernoulli normal multinomial randperm"),
+    (torch.Tensor, "normal_ uniform_ bernoulli_ random_ exponential_ to cuda"),
+)
+_COPIES = {"to", "cuda"}
+_MAX_BYTES = 1 << 24
+_NOT_ROWS = tuple(
+    part.replace("/", os.sep)
+    for part in (
+        "utils/data",
+        "nn/modules/module.py",
+        "nn/parallel",
+        "nn/init.py",
+        "torch/distributed",
+        "optim/",
+    )
+)
+
+
+def watch(state: State) -> None:
+    """Follow the functions that draw numbers, and those that copy to a GPU."""
+    for owner, names in _DRAWS:
+        for name in names.split():
+            _around(state, owner, name)
+
+
+def _around(state: State, owner: Any, name: str) -> None:
+    @around(owner, name)
+    def drawn(draw: Any, *args: Any, **kwargs: Any) -> Any:
+        out = draw(*args, **kwargs)
+        if torch.compiler.is_compiling() or not state.is_started or state.is_done:
+            return out
+        if type(out) is not torch.Tensor or not out.ndim or out.numel() * out.element_size() > _MAX_BYTES:
+            return out
+        if name in _COPIES and not _is_copy_of_rows(state, args[0], out):
+            return out
+        caller = sys._getframe(2).f_code.co_filename  # the first one is that of `around`
+        if any(part in caller for part in _NOT_ROWS):
+            return out
+        at = users_line()
+        if not torch.is_grad_enabled():
+            at += " without gradients"  # as in an evaluation, which one rank alone may make
+        number = state.counts[name, at]
+        state.counts[name, at] += 1
+        if not state.settings.is_replay:
+            stored = state.store.add(kept(out))
+            state.notes.write(NotedDraw(name, at, number, stored, state.counts["backward"]))
+            return out
+        return _of_all_ranks(state, name, at, number, out)
+
+
+def _is_copy_of_rows(state: State, source: Any, out: torch.Tensor) -> bool:
+    if out is source or isinstance(source, nn.Parameter) or source.requires_grad or state.counts["depth"]:
+        return False
+    if state.first_trained is not None or (state.settings.is_replay and state.ranks.trained):
+        return False  # rows of a loader are joined there; a library may copy other tensors on one rank
+    return bool(source.device.type == "cpu" and out.device.type == "cuda")
+
+
+def _of_all_ranks(state: State, name: str, at: str, number: int, out: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of all ranks in place of one process's own."""
+    ranks = state.ranks
+    if state.settings.in_turns:
+        return _of_one_rank(state, name, at, number, out)
+    events = sorted(ranks.draws.get((name, at, number), {}).items())
+    values: list[Kept] = [ranks.stores[rank].read(event.stored) for rank, event in events]
+    if not values or len({(value.dtype, value.shape[1:]) for value in values}) > 1:
+        return out
+    first = values[0]
+    rows = sum(value.shape[0] for value in values)
+    is_one = all(value == first for value in values) or name == "randperm" or first.shape == (1,)
+    if is_one or (ranks.trained and out.shape[0] != rows):
+        put(out, first.data, first.dtype)
+        return out
+    if len(values) < state.settings.num_ranks:
+        return out
+    data = b"".join(value.data for value in values)
+    if out.shape[0] != rows:
+        out = torch.cat([out.detach()] * -(-rows // max(1, out.shape[0])))[:rows].clone()
+    put(out, data, first.dtype)
+    return out
+
+
+def _of_one_rank(state: State, name: str, at: str, number: int, out: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of the rank whose turn it is; a line may draw several times in a pass."""
+    many = state.ranks.draws_in_a_pass(name, at)
+    number, place = divmod(number, many)
+    number, turn = divmod(number, state.settings.num_ranks)
+    event = state.ranks.draws.get((name, at, number * many + place), {}).get(turn)
+    if event is not None:
+        found: Kept = state.ranks.stores[turn].read(event.stored)
+        if found.shape == tuple(out.shape):
+            put(out, found.data, found.dtype)
+    return out

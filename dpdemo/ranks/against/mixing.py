@@ -1,0 +1,72 @@
+"""Find operations of a loss in which each row meets the other rows of its own rank, by the graphs' shapes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpdemo.results.against import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpdemo.ranks.against.compare import Step
+    from dpdemo.ranks.against.store import Node, Shape
+
+_GATHER = "gather the rows over the ranks with gradients (torch.distributed.nn.functional.all_gather)"
+
+
+def find_mixing(step: Step) -> Iterator[Cause]:
+    """Find a loss over the rows of a rank alone: contrastive, or a statistic that is no mean over rows."""
+    passes = [side.detail.backward for side in step.ranks]
+    for number, single in enumerate(step.one.detail.backward):
+        mine = [each[number] for each in passes if number < len(each)]
+        if len(mine) < len(passes):
+            return
+        columns = zip(*(each.nodes for each in mine), strict=False)
+        for nodes, large in zip(columns, single.nodes, strict=False):
+            if any(node.name != large.name or len(node.shape) != len(large.shape) for node in nodes):
+                break
+            found = _contrastive(nodes, large) or _statistic(nodes, large)
+            if found:
+                what, why = found
+                yield Cause(f"{what}: {why}", mine[0].at, _GATHER)
+                return
+
+
+def _contrastive(nodes: tuple[Node, ...], large: Node) -> tuple[str, str] | None:
+    """Recognize a result that grows with the rows in two dimensions."""
+    shapes = [node.shape for node in nodes]
+    grown = [dim for dim, size in enumerate(large.shape) if size == sum(shape[dim] for shape in shapes) > 0]
+    if len(grown) < 2 or any(shape[dim] < 2 for shape in shapes for dim in grown):
+        return None
+    what = (
+        f"The loss compares the rows of a rank with each other, as a contrastive loss does ({_short(large)}: "
+        f"{list(shapes[0])} on a rank, {list(large.shape)} on one process)"
+    )
+    return what, "a row never meets those of other ranks"
+
+
+def _statistic(nodes: tuple[Node, ...], large: Node) -> tuple[str, str] | None:
+    """Recognize a result with the same shape everywhere whose input grows with the rows."""
+    shapes = {node.shape for node in nodes}
+    if shapes != {large.shape} or sum(size > 1 for size in large.shape) == 0:
+        return None
+    for place, whole in enumerate(large.inputs):
+        parts = [node.inputs[place] for node in nodes if place < len(node.inputs)]
+        if len(parts) == len(nodes) and _rows_grow(parts, whole):
+            what = (
+                f"The loss has a statistic of a rank's rows that is no mean over them ({_short(large)}: "
+                f"{list(large.shape)} from {list(parts[0])} on a rank, from {list(whole)} on one process)"
+            )
+            return what, "one process computes it of all rows"
+    return None
+
+
+def _rows_grow(parts: list[Shape], whole: Shape) -> bool:
+    if len({len(part) for part in parts} | {len(whole)}) > 1:
+        return False
+    return any(size == sum(part[dim] for part in parts) for dim, size in enumerate(whole))
+
+
+def _short(node: Node) -> str:
+    return node.name.rstrip("0123456789").removesuffix("Backward")

@@ -1,0 +1,214 @@
+"""Note forward and backward passes: the rows, the graph of the loss, gradients before ranks average them."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+
+from dpdemo.ranks.against.numbers import flat, picked, projected
+from dpdemo.ranks.against.steps import set_parameters, shard_of
+from dpdemo.ranks.against.store import Backward, Node
+from dpdemo.ranks.events import HOOK, NotedPass
+from dpdemo.ranks.observe.losses import _reductions
+from dpdemo.ranks.observe.models import parameters_of
+from dpdemo.ranks.observe.notes import around, never_raises, users_line, users_lines
+from dpdemo.ranks.observe.numbers import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpdemo.ranks.against.state import State
+
+_MAX_NODES, _MAX_PASSES, _MAX_LEAVES, _MAX_INPUTS = 400, 64, 8, 64
+_LOW = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+_TENSOR_PARALLEL = "a parameter is sharded in another way than by FSDP, as under tensor parallelism"
+
+
+class Passes:
+    """Notes the passes of this process."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.gradients: dict[int, torch.Tensor] = {}
+        """By `id` of a parameter: the gradient of the pass under way, before it is averaged."""
+        self.hooked: set[int] = set()
+        self.is_set = False
+
+    @never_raises
+    def begin_forward(self, module: Any, args: Any, kwargs: Any) -> None:
+        """Note the rows of a training call."""
+        state = self.state
+        if getattr(module, "_comm_hooks", None):
+            state.remark(HOOK)
+        leaves = [each for each in torch.utils._pytree.tree_leaves((args, kwargs)) if _has_rows(each)]
+        state.window.rows.append(leaves[0].shape[0] if leaves else 0)
+        if len(state.window.inputs) < _MAX_INPUTS:
+            state.window.inputs += [projected(each) for each in leaves[:_MAX_LEAVES]]
+        for name, each in module.named_parameters():
+            state.names.setdefault(id(each), _short(name))
+        if state.settings.is_replay and not self.is_set:
+            self.is_set = True
+            for number in range(len(state.optimizers)):
+                set_parameters(state, number, 1)
+        for optimizer in state.optimizers:
+            for each in parameters_of(optimizer):
+                if id(each) not in self.hooked and each.requires_grad and shard_of(each) is None:
+                    self.hooked.add(id(each))
+                    each.register_hook(functools.partial(self.note_gradient, id(each)))
+
+    @never_raises
+    def note_gradient(self, which: int, gradient: torch.Tensor) -> None:
+        """Keep some numbers of a gradient before ranks average it."""
+        if self.state.is_done or len(self.state.window.backward) > _MAX_PASSES:
+            return
+        part = torch.frombuffer(bytearray(picked(flat(gradient), (gradient.numel(),))), dtype=torch.float32)
+        with torch._C._DisableTorchDispatch():
+            before = self.gradients.get(which)
+            self.gradients[which] = part if before is None else before + part
+
+    @never_raises
+    def begin_backward(self, tensors: Any) -> None:
+        """Look at the graph of a loss before it is freed."""
+        state = self.state
+        state.counts["backward"] += 1
+        this = state.pass_
+        if this is not None and not this.is_trained:
+            this.is_trained = True
+            state.first_trained = state.first_trained or this
+            state.notes.write(NotedPass(this.at, this.number, this.made, this.length))
+        self.gradients = {}
+        if state.is_done:
+            return
+        noted = Backward(users_line())
+        state.window.backward.append(noted)
+        state.window.before_clip = {}
+        loss = tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) else tensors
+        state.window.backward[-1] = self.looked_at(noted, loss)
+
+    def looked_at(self, noted: Backward, loss: torch.Tensor) -> Backward:
+        """Follow the graph of a loss: what its reductions average, its factors, the shapes on the way."""
+        noted = replace(noted, lines=tuple(users_lines())[:16])
+        if loss.grad_fn is None:
+            return noted
+        elements = tuple(averaged * divisor for _, averaged, divisor in _reductions(loss.grad_fn))
+        nodes = tuple(_nodes(loss.grad_fn))
+        for node in _walk(loss.grad_fn):
+            for each in node._input_metadata or ():
+                self.state.dtype = _LOW.get(each.dtype, self.state.dtype)
+        number = value(loss) if loss.numel() == 1 else 0.0
+        factors = tuple(_factors(loss.grad_fn))
+        return replace(noted, loss=number, elements=elements, factors=factors, nodes=nodes)
+
+    @never_raises
+    def end_backward(self) -> None:
+        """Keep the gradients of the pass."""
+        window = self.state.window
+        if self.state.is_done or not window.backward:
+            return
+        scale = self.state.scale
+        given = [each for optimizer in self.state.optimizers for each in parameters_of(optimizer)]
+        with torch._C._DisableTorchDispatch():
+            found = {key: (part / scale) for key, part in self.gradients.items()}
+        window.backward[-1] = replace(window.backward[-1], gradients=(found, [id(each) for each in given]))  # type: ignore[arg-type]
+
+
+def _has_rows(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.ndim > 0 and type(leaf) is torch.Tensor
+
+
+def _short(name: str) -> str:
+    for part in ("_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module."):
+        name = name.replace(part, "")
+    return name.removeprefix("module.").removeprefix("_forward_module.")
+
+
+def _walk(root: Any) -> Iterator[Any]:
+    """Yield the nodes of a graph, nearest to the loss first."""
+    left, seen = deque([root]), {root}
+    while left and len(seen) < _MAX_NODES:
+        node = left.popleft()
+        yield node
+        for each, _ in node.next_functions:
+            if each is not None and each not in seen:
+                seen.add(each)
+                left.append(each)
+
+
+def _nodes(root: Any) -> Iterator[Node]:
+    for node in _walk(root):
+        inputs = tuple(_shape(each) for each, _ in node.next_functions if each is not None)
+        yield Node(node.name(), _shape(node), inputs)
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    metadata = node._input_metadata
+    return tuple(metadata[0].shape) if metadata else ()
+
+
+def _factors(root: Any) -> Iterator[float]:
+    """Yield the numbers by which a loss is multiplied, from the last one on."""
+    node = root
+    while node is not None:
+        if node.name().startswith("Mul") and node._saved_other is not None:
+            yield abs(value(node._saved_other))
+        elif not node.name().startswith(("Mul", "Div", "ToCopy", "Clone", "View", "Squeeze", "Neg")):
+            return
+        nexts = [each for each, _ in node.next_functions if each is not None]
+        node = nexts[0] if len(nexts) == 1 else None
+
+
+def watch(state: State) -> None:
+    """Follow the modules and the backward passes of this process."""
+    found = Passes(state)
+
+    @around(nn.Module, "__call__")
+    def called(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return call(self, *args, **kwargs)
+        is_outermost = not state.counts["depth"] and state.is_started and not state.is_done
+        if is_outermost and torch.is_grad_enabled():
+            found.begin_forward(self, args, kwargs)
+        state.counts["depth"] += 1
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            state.counts["depth"] -= 1
+
+    @around(torch.autograd, "backward")
+    def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        found.begin_backward(tensors)
+        run(tensors, *args, **kwargs)
+        found.end_backward()
+
+    _follow_norms(state)
+
+
+def _follow_norms(state: State) -> None:
+    @around(_BatchNorm, "forward")
+    def normalized(normalize: Any, self: Any, rows: Any) -> Any:
+        if not self.training or isinstance(self, SyncBatchNorm) or state.is_done:
+            return normalize(self, rows)
+        number = len(state.window.norms)
+        state.window.norms.append(rows.shape[0])
+        if state.settings.has_own_norms:
+            sizes = _rows_of_ranks(state, number)
+            if sizes and sum(sizes) == rows.shape[0]:
+                return torch.cat([normalize(self, part) for part in rows.split(sizes)])
+        return normalize(self, rows)
+
+
+def _rows_of_ranks(state: State, number: int) -> list[int]:
+    """Return how many rows each rank normalized in a call of the step that comes next."""
+    steps = state.ranks.steps
+    key = next(
+        ((each, state.steps[each] + 1) for each, _ in steps if (each, state.steps[each] + 1) in steps), None
+    )
+    if key is None:
+        return []
+    return [event.norms[number] for _, event in sorted(steps[key].items()) if number < len(event.norms)]

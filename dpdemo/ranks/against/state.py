@@ -1,0 +1,121 @@
+"""The state that the taps of one process share, and the notes of the ranks as one process reads them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dpdemo.ranks.against.store import Backward, Clip, Detail, Sampled, Store
+from dpdemo.ranks.events import Event, NotedBatch, NotedDraw, NotedPass, NotedStep, Remark, Touched
+
+if TYPE_CHECKING:
+    from dpdemo.ranks.against.settings import Settings
+    from dpdemo.ranks.observe.notes import Notes
+
+Key = tuple[str, int]
+
+
+@dataclass
+class Window:
+    """What happened since the last step of an optimizer."""
+
+    backward: list[Backward] = field(default_factory=list)
+    clips: list[Clip] = field(default_factory=list)
+    norms: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    inputs: list[tuple[float, ...]] = field(default_factory=list)
+    before_clip: dict[int, Sampled] = field(default_factory=dict)
+    """By `id` of a parameter: its gradient before the last clipping, which follows the backward passes."""
+
+
+class Ranks:
+    """What the ranks noted, as the one process reads it."""
+
+    def __init__(self, settings: Settings) -> None:
+        numbers = range(settings.num_ranks)
+        self.stores = [Store(settings.store(rank)) for rank in numbers]
+        self.steps: dict[tuple[int, int], dict[int, NotedStep]] = {}
+        self.batches: dict[Key, dict[int, dict[int, NotedBatch]]] = {}
+        self.draws: dict[tuple[str, str, int], dict[int, NotedDraw]] = {}
+        self.trained: set[Key] = set()
+        self.lengths: dict[str, int] = {}
+        self.touched: dict[str, bool] = {}
+        """By path: whether it existed before all ranks wrote it."""
+        self._in_a_pass: dict[tuple[str, str], int] = {}
+        self._latest: tuple[int, int] | None = None
+        self._details: dict[int, Detail] = {}
+        for rank in numbers:
+            for line in settings.events(rank).read_bytes().splitlines():
+                self._take(rank, Event.from_line(line))
+
+    def draws_in_a_pass(self, name: str, at: str) -> int:
+        """Return how often a line draws between two backward passes of rank 0."""
+        if (name, at) not in self._in_a_pass:
+            found = [events[0] for key, events in self.draws.items() if key[:2] == (name, at) and 0 in events]
+            by_pass = Counter(event.passes for event in found)
+            self._in_a_pass[name, at] = Counter(by_pass.values()).most_common(1)[0][0] if by_pass else 1
+        return self._in_a_pass[name, at]
+
+    def details(self, optimizer: int, step: int) -> dict[int, Detail]:
+        """Return the details of a step by rank."""
+        events = self.steps.get((optimizer, step), {})
+        if self._latest != (optimizer, step):
+            self._latest = optimizer, step
+            self._details = {
+                rank: self.stores[rank].read(event.stored) for rank, event in sorted(events.items())
+            }
+        return self._details
+
+    def _take(self, rank: int, event: Event) -> None:
+        if isinstance(event, NotedStep):
+            self.steps.setdefault((event.optimizer, event.step), {})[rank] = event
+        elif isinstance(event, NotedBatch):
+            passes = self.batches.setdefault((event.at, event.number), {})
+            passes.setdefault(event.k, {})[rank] = event
+        elif isinstance(event, NotedDraw):
+            self.draws.setdefault((event.name, event.at, event.k), {})[rank] = event
+        elif isinstance(event, Touched):
+            self.touched[event.path] = event.existed and self.touched.get(event.path, True)
+        elif isinstance(event, NotedPass):
+            self.trained.add((event.at, event.number))
+            if rank == 0 and event.length is not None:
+                self.lengths[event.made] = event.length
+
+
+class State:
+    """The state of one process."""
+
+    def __init__(self, settings: Settings, notes: Notes, rank: int) -> None:
+        self.settings, self.notes = settings, notes
+        self.store = Store(settings.store("one" if settings.is_replay else rank))
+        self.window = Window()
+        self.optimizers: list[Any] = []
+        self.steps: Counter[int] = Counter()
+        self.names: dict[int, str] = {}
+        self.counts: Counter[Any] = Counter()
+        self.is_done = False
+        """Whether nothing more is noted."""
+        self.pass_: Any = None
+        """The pass over a DataLoader that was drawn from last; the first one that trained follows."""
+        self.first_trained: Any = None
+        self.scale = 1.0
+        self.dtype = "float32"
+        self.remarks: set[str] = set()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether an optimizer was made."""
+        return bool(self.optimizers)
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """What the ranks noted."""
+        return Ranks(self.settings)
+
+    def remark(self, text: str, *, is_fatal: bool = False) -> None:
+        """Note a sentence for the reader, once."""
+        if text not in self.remarks:
+            self.remarks.add(text)
+            self.notes.write(Remark(text, is_fatal))

@@ -1,0 +1,285 @@
+"""Note the gradients of each step, and set one process to the ranks' parameters before it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim import optimizer as optimizers
+
+from dpdemo.ranks.against.numbers import as_bytes, kept, proportional, put, sampled
+from dpdemo.ranks.against.rows import MAX_EPOCH
+from dpdemo.ranks.against.state import Window
+from dpdemo.ranks.against.store import Clip, Detail, Kept, Sampled
+from dpdemo.ranks.events import NotedStep
+from dpdemo.ranks.observe.models import parameters_of
+from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.numbers import checksum, value
+
+if TYPE_CHECKING:
+    from dpdemo.ranks.against.state import State
+    from dpdemo.ranks.against.store import Backward
+
+WHOLE = -1
+_SAME = 1e-3
+_MAX_SKIPPED = 16
+
+
+def shard_of(parameter: Any) -> int | None:
+    """Return which shard of a parameter the rank has, or None if it has the whole."""
+    placements = getattr(parameter, "placements", None)
+    if placements is not None:
+        mesh, found = parameter.device_mesh, 0
+        for dim, each in enumerate(placements):
+            if each.is_shard():
+                found = found * mesh.size(dim) + mesh.get_coordinate()[dim]
+        return found if any(each.is_shard() for each in placements) else None
+    if hasattr(parameter, "_is_flat_param") or getattr(parameter, "_fsdp_flattened", False):
+        return dist.get_rank() if dist.is_initialized() else 0
+    return None
+
+
+def _is_comparable(parameter: Any) -> bool:
+    """Return whether shards, joined in the order of ranks, are the parameter."""
+    placements = getattr(parameter, "placements", ())
+    shards = [each for each in placements if each.is_shard()]
+    return not shards or (len(shards) == 1 and type(shards[0]).__name__ == "Shard" and shards[0].dim == 0)
+
+
+class Steps:
+    """Notes the steps of this process's optimizers."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.outer: Any = None
+        """The optimizer whose step is under way: ZeroRedundancyOptimizer's makes a step of another one."""
+        self.has_stepped = False
+        self.made: Counter[int] = Counter()
+        """By optimizer: the steps that no gradient scaler left out."""
+
+    @never_raises
+    def before(self, optimizer: Any, *, is_skipped: bool = False) -> None:
+        """Note a step that is about to be made."""
+        state = self.state
+        if self.outer is not None or state.is_done or optimizer not in state.optimizers:
+            return
+        self.outer, self.has_stepped = optimizer, True
+        number = state.optimizers.index(optimizer)
+        state.steps[number] += 1
+        step = state.steps[number]
+        is_wanted = self._is_early(number) or self._ends_epoch()
+        self.made[number] += not is_skipped
+        if (number, step) in state.ranks.steps if state.settings.is_replay else is_wanted:
+            self._note(optimizer, number, step, is_skipped=is_skipped)
+
+    def _is_early(self, number: int) -> bool:
+        many = self.state.settings.steps
+        return self.made[number] < many and self.state.steps[number] <= many + _MAX_SKIPPED
+
+    def _ends_epoch(self) -> bool:
+        this = self.state.first_trained
+        is_last = this is not None and this is self.state.pass_ and this.length is not None
+        return bool(is_last and this.k == this.length <= MAX_EPOCH)
+
+    def _note(self, optimizer: Any, number: int, step: int, *, is_skipped: bool) -> None:
+        state, given = self.state, parameters_of(optimizer)
+        window = state.window
+        if not all(map(_is_comparable, given)):
+            state.remark("parameters are sharded in another way than along their rows", is_fatal=True)
+        for each in given:
+            state.dtype = {torch.bfloat16: "bfloat16", torch.float16: "float16"}.get(each.dtype, state.dtype)
+        shards = [shard_of(each) for each in given]
+        is_first = not dist.is_initialized() or dist.get_rank() == 0
+        detail = Detail(
+            gradients=_unclipped(given, self._gradients(number, given), window.before_clip),
+            parameters=tuple(
+                kept(each) if not state.settings.is_replay and (is_first or shard is not None) else None
+                for each, shard in zip(given, shards, strict=True)
+            ),
+            backward=tuple(_of_optimizer(each, given) for each in window.backward),
+            clips=tuple(window.clips),
+            inputs=tuple(window.inputs),
+        )
+        state.notes.write(
+            NotedStep(
+                number,
+                step,
+                users_line(),
+                state.store.add(detail),
+                tuple(state.names.get(id(each), f"parameter {place}") for place, each in enumerate(given)),
+                tuple(WHOLE if shard is None else shard for shard in shards),
+                tuple(checksum(getattr(each, "_local_tensor", each.detach())) for each in given),
+                tuple(window.norms),
+                tuple(window.rows),
+                is_skipped,
+                state.dtype,
+            )
+        )
+
+    def _gradients(self, number: int, given: list[Any]) -> tuple[Sampled | None, ...]:
+        """Return some numbers of each gradient; one process picks those that ranks picked of their shards."""
+        state = self.state
+        ranks = state.ranks.details(number, state.steps[number]) if state.settings.is_replay else {}
+        events = state.ranks.steps.get((number, state.steps[number]), {}) if ranks else {}
+        found = []
+        for place, each in enumerate(given):
+            sizes = [
+                (event.pieces[place], gradient.size)
+                for rank, event in sorted(events.items())
+                if place < len(event.pieces)
+                and event.pieces[place] != WHOLE
+                and (gradient := ranks[rank].gradients[place]) is not None
+            ]
+            by_piece = tuple(size for _, size in sorted(dict(reversed(sizes)).items()))
+            found.append(None if each.grad is None else sampled(each.grad, by_piece))
+        return tuple(found)
+
+    @never_raises
+    def after(self, optimizer: Any) -> None:
+        """Begin the next step; the process ends once all steps that the ranks noted are made."""
+        state = self.state
+        if optimizer is not self.outer:
+            return
+        self.outer = None
+        if state.is_done:
+            return
+        number = state.optimizers.index(optimizer)
+        state.window = Window()
+        if state.settings.is_replay:
+            set_parameters(state, number, state.steps[number] + 1)
+            if all(state.steps[each] >= step for each, step in state.ranks.steps):
+                sys.stdout.flush()
+                os._exit(0)
+            return
+        this = state.first_trained
+        is_short = this is not None and this.length is not None and this.length <= MAX_EPOCH
+        if not (is_short and this.k < this.length):
+            state.is_done = not any(map(self._is_early, state.steps))
+
+    @never_raises
+    def clip(self, parameters: list[Any]) -> None:
+        """Note a clipping, and keep the gradients as they are before it."""
+        state, window = self.state, self.state.window
+        if state.is_done:
+            return
+        plain = [each.grad for each in parameters if each.grad is not None and shard_of(each) is None]
+        norm = sum(sampled(each).norm ** 2 for each in plain) ** 0.5
+        window.clips.append(Clip(users_line(), norm, len(window.backward)))
+        for number, optimizer in enumerate(state.optimizers):
+            given = parameters_of(optimizer)
+            if any(each is other for each in given[:1] for other in parameters):
+                state.steps[number] += 1
+                pairs = zip(given, self._gradients(number, given), strict=True)
+                state.steps[number] -= 1
+                window.before_clip = {id(each): part for each, part in pairs if part is not None}
+
+
+def _unclipped(
+    given: list[Any], now: tuple[Sampled | None, ...], before: dict[int, Sampled]
+) -> tuple[Sampled | None, ...]:
+    """Return the gradients before they were clipped, if nothing but one factor for all has changed since."""
+    pairs = [(part, before.get(id(each))) for each, part in zip(given, now, strict=True) if part is not None]
+    ratios = [part.norm / was.norm for part, was in pairs if was is not None and was.norm]
+    is_one_factor = bool(ratios) and max(ratios) - min(ratios) <= _SAME * max(ratios)
+    is_one_factor = is_one_factor and all(
+        was is None or proportional(part.data, was.data) for part, was in pairs
+    )
+    if not is_one_factor or any(was is None for _, was in pairs):
+        return now
+    return tuple(None if part is None else before[id(each)] for each, part in zip(given, now, strict=True))
+
+
+def _of_optimizer(noted: Backward, given: list[Any]) -> Backward:
+    """Return a pass with the gradients of an optimizer's parameters."""
+    if not noted.gradients:
+        return noted
+    found: Any = noted.gradients[0]
+    parts = (found.get(id(each)) for each in given)
+    return replace(noted, gradients=tuple(None if part is None else as_bytes(part) for part in parts))
+
+
+def set_parameters(state: State, number: int, step: int) -> None:
+    """Set an optimizer's parameters to the ranks' before a step."""
+    events = state.ranks.steps.get((number, step))
+    if not events:
+        return
+    details = state.ranks.details(number, step)
+    for place, parameter in enumerate(parameters_of(state.optimizers[number])):
+        shards: dict[int, Kept] = {}
+        for rank, event in sorted(events.items()):
+            part = details[rank].parameters[place] if place < len(event.pieces) else None
+            if part is not None:
+                shards.setdefault(event.pieces[place], part)
+        if not shards:
+            continue
+        parts = [part for _, part in sorted(shards.items())]
+        size = getattr(parameter, "_local_tensor", parameter).numel() * parameter.element_size()
+        data = b"".join(part.data for part in parts)[:size]
+        if not put(parameter, data, parts[0].dtype, state.settings.nudge):
+            name = state.names.get(id(parameter), f"parameter {place}")
+            state.remark(f"{name} has another size or type on one process than on the ranks", is_fatal=True)
+
+
+def watch(state: State) -> None:
+    """Follow the optimizers, gradient scalers and clippings of this process."""
+    found = Steps(state)
+
+    @around(optimizers.Optimizer, "add_param_group")
+    def made(add: Any, self: Any, group: Any) -> None:
+        add(self, group)
+        if self not in state.optimizers:
+            state.optimizers.append(self)
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            found.before(optimizer)
+            return None
+
+        def noted() -> Any:
+            result = closure()
+            found.before(optimizer)
+            return result
+
+        return args[:1], {**kwargs, "closure": noted}
+
+    optimizers.register_optimizer_step_pre_hook(before)
+    optimizers.register_optimizer_step_post_hook(lambda optimizer, _args, _kwargs: found.after(optimizer))
+    _follow_scalers(found)
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        _follow_clipping(found, name)
+
+
+def _follow_scalers(found: Steps) -> None:
+    @around(torch.amp.GradScaler, "step")
+    def scaled(step: Any, self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        found.has_stepped = False
+        result = step(self, optimizer, *args, **kwargs)
+        if not found.has_stepped:
+            inner = getattr(optimizer, "optimizer", optimizer)
+            found.before(inner, is_skipped=True)
+            found.after(inner)
+        return result
+
+    @around(torch.amp.GradScaler, "scale")
+    def scale(multiply: Any, self: Any, outputs: Any) -> Any:
+        result = multiply(self, outputs)
+        if self._enabled and self._scale is not None:
+            found.state.scale = value(self._scale)
+        return result
+
+
+def _follow_clipping(found: Steps, name: str) -> None:
+    @around(nn.utils.clip_grad, name)
+    def clip(run: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        found.clip(given)
+        return run(given, *args, **kwargs)
+
+    setattr(nn.utils, name, clip)

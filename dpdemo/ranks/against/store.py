@@ -1,0 +1,98 @@
+"""A rank's file of tensors and samples: each is found by the offset that an event names."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """All numbers of a tensor, as its memory has them."""
+
+    dtype: str
+    shape: Shape
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Some numbers of a tensor, float32, and the norm of all of them; `size` counts all."""
+
+    data: bytes
+    norm: float
+    size: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operation in the graph of a loss: its result's shape and those of its inputs."""
+
+    name: str
+    shape: Shape
+    inputs: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A backward pass: its line, its loss, and each parameter's gradient before ranks average it."""
+
+    at: str
+    lines: tuple[str, ...] = ()
+    """The lines of program and libraries that led to it, the innermost first."""
+    loss: float = 0.0
+    elements: tuple[float, ...] = ()
+    """What each reduction of the loss divides by; 1 for a sum."""
+    factors: tuple[float, ...] = ()
+    """Numbers that the loss is multiplied by."""
+    nodes: tuple[Node, ...] = ()
+    gradients: tuple[bytes | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A clipping of gradients: its line, their norm, and the backward passes before it."""
+
+    at: str
+    norm: float
+    passes: int
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What a step's event has no room for."""
+
+    gradients: tuple[Sampled | None, ...] = ()
+    parameters: tuple[Kept | None, ...] = ()
+    backward: tuple[Backward, ...] = ()
+    clips: tuple[Clip, ...] = ()
+    inputs: tuple[tuple[float, ...], ...] = ()
+    """A number for each row of each input of the outermost modules."""
+
+
+class Store:
+    """The file of one rank, written once and read anywhere."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, value: Any) -> int:
+        """Append a value, and return where it is."""
+        data = pickle.dumps(value, protocol=5)
+        with self.path.open("ab") as file:
+            at = file.seek(0, io.SEEK_END)
+            file.write(data)
+        return at
+
+    def read(self, at: int) -> Any:
+        """Return the value at an offset."""
+        with self.path.open("rb") as file:
+            file.seek(at)
+            return pickle.load(file)  # noqa: S301 - written by a run of the same program

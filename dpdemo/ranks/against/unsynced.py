@@ -1,0 +1,76 @@
+"""Gradients or parameters that differ between the ranks themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpdemo.ranks.against.compare import Parameter, Step, Vector, close, together
+from dpdemo.ranks.against.words import named
+from dpdemo.results.against import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FIT = 2e-3
+_SAME = 1e-5
+
+
+def unsynced(step: Step) -> list[Parameter]:
+    """Return the parameters whose gradients differ between the ranks at the step."""
+    return [
+        each for each in step.plain if any(not close(each.each[0], other, _SAME) for other in each.each[1:])
+    ]
+
+
+def find_unsynced(step: Step) -> Iterator[Cause]:
+    """Find gradients that each rank has for itself, although one process's would be their mean."""
+    apart = unsynced(step)
+    is_all = len(apart) == len(step.parameters)
+    if not apart or (is_all and not step.is_wrapped):
+        return
+    mean = together(sum(each.each) / len(each.each) for each in apart)
+    single = together(each.one for each in apart)
+    if not close(mean, _projected(mean, single), max(FIT, step.tolerance())):
+        return
+
+    which = (
+        "gradients of its own"
+        if is_all
+        else f"a gradient of its own for {named([each.name for each in apart])}"
+    )
+    yield Cause(
+        f"Each rank steps with {which}, never averaged over the ranks; one process's is their mean",
+        step.at,
+        "put these parameters under DistributedDataParallel, too, or average their gradients"
+        if not is_all
+        else "call the wrapped model, not its .module",
+    )
+
+
+def find_different_parameters(step: Step) -> Iterator[Cause]:
+    """Find parameters that differ between ranks although their gradients are equal."""
+    events = [side.event for side in step.ranks]
+    differ = {
+        events[0].names[place]
+        for place, piece in enumerate(events[0].pieces)
+        if piece < 0 and len({event.sums[place] for event in events if place < len(event.sums)}) > 1
+    }
+    if differ & {each.name for each in step.plain} and not unsynced(step):
+        since = "from the start" if step.number == 1 else f"before step {step.number}"
+        yield Cause(
+            f"The parameters differ between ranks {since}, although gradients are averaged",
+            step.at,
+            "broadcast rank 0's parameters first, or give all ranks one seed",
+        )
+
+
+def averages_parameters(steps: list[Step]) -> bool:
+    """Return whether parameters are equal on all ranks again after a step whose gradients were not."""
+    apart = [number for number, step in enumerate(steps) if unsynced(step)]
+    later = steps[apart[0] + 1 :] if apart else []
+    return any(len({side.event.sums for side in step.ranks}) == 1 for step in later)
+
+
+def _projected(target: Vector, direction: Vector) -> Vector:
+    total = float(direction @ direction)
+    return direction * (float(target @ direction) / total if total else 0.0)

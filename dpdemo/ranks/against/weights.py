@@ -1,0 +1,159 @@
+"""How much each rank's backward passes weigh in a step, and should: means over different numbers of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from dpdemo.ranks.against.compare import Step, Vector, close, together, vector
+from dpdemo.ranks.against.unsynced import FIT
+from dpdemo.ranks.against.words import NEAR, line_of, near, percent
+from dpdemo.results.against import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOSS = 1e-4
+_MANY = 16
+_UNEVEN = "The ranks' means are averaged although they are over different numbers of elements"
+_EVEN = "divide the rank's sum by all ranks' number of elements, and multiply by the number of ranks"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How much each rank's backward pass weighs in the step, and should as in one process."""
+
+    owners: tuple[tuple[int, int], ...]
+    does: Vector
+    should: Vector
+    does_fit: bool
+    should_fit: bool
+
+    @classmethod
+    def of(cls, step: Step) -> Weights | None:
+        """Find the weights by least squares on the gradients before they are averaged, or None."""
+        usable = [
+            place for place, name in enumerate(step.names) if name in {each.name for each in step.plain}
+        ]
+        columns, owners = [], []
+        for rank, side in enumerate(step.ranks):
+            for number, noted in enumerate(side.detail.backward):
+                parts = [noted.gradients[place] if place < len(noted.gradients) else None for place in usable]
+                found = [part for part in parts if part is not None]
+                if usable and len(found) == len(parts):
+                    columns.append(together(vector(part) for part in found))
+                    owners.append((rank, number))
+        if len(columns) < len(step.ranks) or len({rank for rank, _ in owners}) < len(step.ranks):
+            return None
+        by_name = {each.name: each for each in step.plain}
+        chosen = [by_name[step.names[place]] for place in usable]
+        matrix = torch.stack(columns, 1)
+        targets = [together(each.ranks for each in chosen), together(each.one for each in chosen)]
+        if len({len(matrix), *map(len, targets)}) > 1:
+            return None
+        if len(matrix) < _MANY * len(columns) and not step.has_same_rows():
+            return None  # so few numbers prove nothing
+        solved = [
+            torch.linalg.lstsq(matrix, target[:, None], rcond=1e-9, driver="gelsd").solution[:, 0]
+            for target in targets
+        ]
+        fits = [
+            close(matrix @ fit, target, max(FIT, step.tolerance()))
+            for fit, target in zip(solved, targets, strict=True)
+        ]
+        return cls(tuple(owners), solved[0], solved[1], *fits)
+
+    def explains(self) -> bool:
+        """Return whether both gradients are sums of the ranks' passes, with other and sound weights."""
+        largest = float(self.should.abs().max())
+        is_wild = float(self.does.min()) < -NEAR * float(self.does.abs().max())
+        is_wild |= float(self.should.min()) < NEAR * largest  # as if one process had no rows of a rank
+        is_same = bool(((self.does - self.should).abs() <= NEAR * largest).all())
+        return self.does_fit and self.should_fit and not is_wild and not is_same
+
+    def has_one_factor(self) -> bool:
+        """Return whether all passes weigh the same times of what they should."""
+        ratios = self.does / self.should
+        return float(ratios.max() - ratios.min()) <= 2 * NEAR * float(ratios.max())
+
+    def words(self) -> str:
+        """Write the weights of the first passes."""
+        has_many = len({number for _, number in self.owners}) > 1
+        pairs = zip(self.owners, self.does.tolist(), self.should.tolist(), strict=True)
+        return "; ".join(
+            f"rank {rank}{f' pass {number + 1}' if has_many else ''} weighs {percent(does)}, "
+            f"in one process {percent(should)}"
+            for (rank, number), does, should in list(pairs)[:4]
+        )
+
+
+def find_weights(step: Step) -> Iterator[Cause]:
+    """Find ranks whose passes weigh otherwise than in one process, as means over unequal numbers do."""
+    fit = Weights.of(step)
+    if fit is None or not fit.explains():
+        return
+    is_even = float(fit.does.max() - fit.does.min()) < NEAR * float(fit.does.abs().max())
+    counts = uneven_counts(step)
+    equal = (
+        _UNEVEN
+        if counts
+        else "The ranks' gradients are averaged with equal weights, which one process has not"
+    )
+    what = equal if is_even else "The ranks' passes do not weigh what they weigh in one process"
+    over = f" ({counts})" if counts else ""
+    yield Cause(
+        f"{what}{over}: {fit.words()}",
+        line_of(step),
+        _EVEN,
+    )
+
+
+def find_clipped_before(step: Step) -> Iterator[Cause]:
+    """Find gradients that each rank clipped by its own norm, before they were averaged."""
+    clips = [side.detail.clips for side in step.ranks]
+    for place in range(min(map(len, clips))):
+        norms = [each[place].norm for each in clips]
+        fit = Weights.of(step)
+        if max(norms) - min(norms) <= 1e-3 * max(norms) or fit is None or not fit.explains():
+            continue
+        single = step.one.detail.clips
+        one = f"; {percent(single[place].norm)} on one process" if place < len(single) else ""
+        yield Cause(
+            f"Gradients are clipped before they are averaged: their norms are "
+            f"{', '.join(map(percent, norms[:8]))} on the ranks{one}",
+            clips[0][place].at,
+            "clip after the last backward pass of the step, outside of no_sync(), or after all_reduce",
+        )
+        return
+
+
+def uneven_counts(step: Step) -> str:
+    """Name the numbers of elements that the ranks' losses average over, where they differ."""
+    for passes in zip(*(side.detail.backward for side in step.ranks), strict=False):
+        if len({len(each.elements) for each in passes}) != 1:
+            continue
+        for values in zip(*(each.elements for each in passes), strict=True):
+            if max(values) > 1.0 and max(values) > 1.001 * min(values):
+                return f"{' and '.join(map(percent, values))}"
+    return ""
+
+
+def find_uneven_shards(step: Step) -> Iterator[Cause]:
+    """Find means over unequal numbers of elements by the losses, where each rank has shards of gradients."""
+    counts = uneven_counts(step)
+    passes = [side.detail.backward for side in step.ranks]
+    if step.plain or not counts or {len(each) for each in (*passes, step.one.detail.backward)} != {1}:
+        return
+    mine = [each[0] for each in passes]
+    if any(len(each.elements) != 1 for each in mine):
+        return
+    total = sum(each.elements[0] for each in mine)
+    whole = sum(each.loss * each.elements[0] for each in mine) / total
+    if near(step.one.detail.backward[0].loss, whole, max(_LOSS, step.tolerance())):
+        yield Cause(
+            f"{_UNEVEN} ({counts})",
+            line_of(step),
+            _EVEN,
+        )

@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: what each Python that a program starts imports first."""

@@ -1,0 +1,54 @@
+"""The factor of a reduction by PREMUL_SUM, which operators do not show: noted where a program passes it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.applying import wraps
+from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.ops.nccl_arithmetic import PREMUL_SUM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Group: Any = torch._C._distributed_c10d.ProcessGroup
+_ReduceOp: Any = torch._C._distributed_c10d.ReduceOp
+_current = threading.local()
+_REDUCING = (
+    *("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_single"),
+    *("_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced"),
+)
+
+
+def current_factor() -> float | torch.Tensor:
+    """Return the factor of the reduction that this thread is about to run."""
+    factor: float | torch.Tensor | None = getattr(_current, "factor", None)
+    if factor is None:
+        raise UnsupportedOpError("ReduceOp.PREMUL_SUM: the call does not show its factor")
+    return factor
+
+
+def with_factor(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call `run`, and note the factor among its arguments meanwhile."""
+    for given in (*args, *kwargs.values()):
+        reduction: Any = getattr(given, "reduceOp", given)
+        if isinstance(reduction, _ReduceOp) and reduction.op == PREMUL_SUM:
+            _current.factor = reduction.factor
+            try:
+                return run(*args, **kwargs)
+            finally:
+                del _current.factor
+    return run(*args, **kwargs)
+
+
+@wraps(_Group, *filter(_Group.__dict__.__contains__, _REDUCING), why="operators hide PREMUL_SUM's factor")
+def _noting_factor(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return with_factor(original, *args, **kwargs)
+
+    return run

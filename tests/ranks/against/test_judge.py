@@ -1,0 +1,216 @@
+"""Verdicts on steps that are built by hand: the oracle is a linear model's own gradient of all rows."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from sides import AT, NAMES, gradients, ranks_and_one, rows, side
+
+from dpdemo.ranks.against.compare import Step
+from dpdemo.ranks.against.judge import judged
+from dpdemo.ranks.against.store import Node
+
+
+def texts(*steps):
+    return [each.text for each in judged(steps).mistakes]
+
+
+def test_means_over_equal_numbers_of_rows_are_equal():
+    found = judged([ranks_and_one([5, 5, 5])])
+    assert found.verdict == "equal"
+    assert found.difference < 1e-5 < found.tolerance
+
+
+def test_a_sum_over_rows_is_averaged():
+    assert texts(ranks_and_one([5, 5, 5], "sum")) == [
+        (
+            "The gradients of all parameters are 1/3 of one process's: the loss is a sum over a rank's rows, "
+            "and sums are averaged over 3 ranks"
+        )
+    ]
+
+
+def test_gradients_that_are_summed_and_not_divided_are_named():
+    step = ranks_and_one([4, 4], average=lambda local: [sum(each) for each in zip(*local, strict=True)])
+    (text,) = texts(step)
+    assert text.endswith("gradients are summed over 2 ranks and not divided by their number")
+
+
+def test_a_mean_that_is_multiplied_by_the_ranks_is_named():
+    (text,) = texts(ranks_and_one([4, 4], factor=2.0))
+    assert text.endswith("a mean is multiplied by the number of ranks, 2, and then averaged")
+
+
+def test_means_over_unequal_numbers_are_named_with_the_weights():
+    (text,) = texts(ranks_and_one([3, 1]))
+    assert "(12 and 4)" in text
+    assert "rank 0 weighs 0.5, in one process 0.75; rank 1 weighs 0.5, in one process 0.25" in text
+
+
+def test_gradients_that_nobody_averages_are_named():
+    step = ranks_and_one([4, 4])
+    alone = replace(step, ranks=tuple(_stepping_alone(each) for each in step.ranks))
+    (text,) = texts(alone)
+    assert text.startswith("Each rank steps with gradients of its own, never averaged over the ranks")
+
+
+def _stepping_alone(each):
+    local = [
+        torch.frombuffer(bytearray(part), dtype=torch.float32) for part in each.detail.backward[0].gradients
+    ]
+    return side(local, rows(8)[0][:4])
+
+
+def test_ranks_that_train_apart_are_not_checked():
+    step = ranks_and_one([4, 4])
+    apart = tuple(_stepping_alone(each) for each in step.ranks)
+    found = judged([replace(step, ranks=apart, is_wrapped=False)])
+    assert (found.verdict, found.mistakes) == ("not checked", ())
+
+
+def test_ranks_that_average_parameters_are_not_checked():
+    step = ranks_and_one([4, 4])
+    first = replace(step, ranks=tuple(_stepping_alone(each) for each in step.ranks))
+    found = judged([first, ranks_and_one([4, 4], step=2)])
+    assert found.verdict == "not checked"
+    assert "average parameters" in found.reason
+
+
+def test_parameters_that_differ_are_named():
+    step = ranks_and_one([4, 4])
+    first, second = step.ranks
+    other = replace(second, event=replace(second.event, sums=(1, 2)))
+    assert texts(replace(step, ranks=(first, other))) == [
+        "The parameters differ between ranks from the start, although gradients are averaged"
+    ]
+
+
+def test_gradients_clipped_before_the_average_are_named():
+    def clipped(local):
+        cut = [
+            [each * 0.1 / float(torch.cat([p.flatten() for p in mine]).norm()) for each in mine]
+            for mine in local
+        ]
+        return [sum(each) / len(local) for each in zip(*cut, strict=True)]
+
+    step = ranks_and_one([4, 4], average=clipped)
+    norms = (3.0, 4.0)
+    sides = tuple(
+        replace(each, detail=replace(each.detail, clips=(side([], rows(1)[0], norm=norm).detail.clips)))
+        for each, norm in zip(step.ranks, norms, strict=True)
+    )
+    (text,) = texts(replace(step, ranks=sides))
+    assert text.startswith(
+        "Gradients are clipped before they are averaged: their norms are 3, 4 on the ranks"
+    )
+
+
+def test_a_factor_of_some_parameters_is_named():
+    def scaled(local):
+        return [
+            sum(each) / len(local) * (2 if place else 1)
+            for place, each in enumerate(zip(*local, strict=True))
+        ]
+
+    (text,) = texts(ranks_and_one([4, 4], average=scaled))
+    assert text == "The gradients of bias are 2 times one process's, and those of weight are equal"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_other_rows_are_not_checked(seed):
+    step = ranks_and_one([4, 4])
+    x, y = rows(8, seed)
+    other, loss = gradients(x, y)
+    found = judged([replace(step, one=side(other, x, elements=32.0, loss=loss))])
+    assert (found.verdict, found.mistakes) == ("not checked", ())
+    assert "other rows" in found.reason
+
+
+def test_fewer_rows_are_not_checked():
+    step = ranks_and_one([4, 4])
+    x, y = rows(8)
+    fewer, loss = gradients(x[:4], y[:4])
+    found = judged([replace(step, one=side(fewer, x[:4], elements=16.0, loss=loss))])
+    assert found.verdict == "not checked"
+    assert "one process trained on 4 rows where the ranks trained on 8" in found.reason
+
+
+def test_a_difference_without_a_cause_is_not_called_a_mistake():
+    step = ranks_and_one([4, 4])
+    x, y = rows(8)
+    whole, loss = gradients(x, y)
+    noisy = [each + torch.randn(each.shape, generator=torch.Generator().manual_seed(3)) for each in whole]
+    found = judged([replace(step, one=side(noisy, x, elements=32.0, loss=loss))])
+    assert (found.verdict, found.mistakes) == ("not checked", ())
+    assert "no known cause fits" in found.reason
+
+
+def _with_nodes(step, of_ranks, of_one):
+    x, y = rows(8)
+    whole, loss = gradients(x, y)
+    noisy = [each + torch.randn(each.shape, generator=torch.Generator().manual_seed(3)) for each in whole]
+    one = side(noisy, x, elements=32.0, loss=loss)
+    put = lambda each, node: replace(  # noqa: E731
+        each, detail=replace(each.detail, backward=(replace(each.detail.backward[0], nodes=(node,)),))
+    )
+    return replace(step, ranks=tuple(put(each, of_ranks) for each in step.ranks), one=put(one, of_one))
+
+
+def test_a_loss_that_compares_rows_is_named_by_its_operation():
+    small, large = Node("MmBackward0", (4, 4), ((4, 12),)), Node("MmBackward0", (8, 8), ((8, 12),))
+    (text,) = texts(_with_nodes(ranks_and_one([4, 4]), small, large))
+    assert "as a contrastive loss does (Mm: [4, 4] on a rank, [8, 8] on one process)" in text
+
+
+def test_a_statistic_of_rows_is_named_by_its_operation():
+    small, large = Node("MmBackward0", (12, 12), ((12, 4),)), Node("MmBackward0", (12, 12), ((12, 8),))
+    (text,) = texts(_with_nodes(ranks_and_one([4, 4]), small, large))
+    assert "(Mm: [12, 12] from [12, 4] on a rank, from [12, 8] on one process)" in text
+
+
+def test_texts_padded_to_another_length_are_not_compared_rows():
+    small, large = Node("MmBackward0", (4, 7), ()), Node("MmBackward0", (8, 9), ())
+    assert texts(_with_nodes(ranks_and_one([4, 4]), small, large)) == []
+
+
+def test_rounding_is_no_difference():
+    step = ranks_and_one([3, 1])
+    rounded = replace(step, noise={"": 0.5, **dict.fromkeys(NAMES, 0.5)})
+    assert judged([rounded]).tolerance == 0.1
+
+
+def test_shards_are_judged_by_their_losses():
+    step = ranks_and_one([3, 1])
+    sides = tuple(
+        replace(
+            each,
+            event=replace(each.event, pieces=(number, number)),
+            detail=replace(each.detail, gradients=_half(each.detail.gradients, number)),
+        )
+        for number, each in enumerate(step.ranks)
+    )
+    (text,) = texts(Step(sides, step.one))
+    assert (
+        text
+        == "The ranks' means are averaged although they are over different numbers of elements (12 and 4)"
+    )
+
+
+def _half(gradients_, number):
+    cut = lambda data: data[: len(data) // 2] if number == 0 else data[len(data) // 2 :]  # noqa: E731
+    return tuple(replace(each, data=cut(each.data), norm=each.norm / 2**0.5) for each in gradients_)
+
+
+def test_a_skipped_step_is_left_out():
+    step = ranks_and_one([4, 4])
+    skipped = lambda each: replace(each, event=replace(each.event, is_skipped=True))  # noqa: E731
+    first = replace(step, ranks=tuple(map(skipped, step.ranks)), one=skipped(step.one))
+    assert judged([first]).verdict == "not checked"
+    assert judged([replace(step, one=skipped(step.one))]).verdict == "not checked"
+    some = replace(step, ranks=(skipped(step.ranks[0]), step.ranks[1]))
+    assert "on some ranks only" in judged([some]).reason
+    assert judged([first, ranks_and_one([4, 4], step=2)]).steps == (2,)
+
+
+def test_a_mistake_has_the_line_of_the_backward_pass():
+    assert judged([ranks_and_one([3, 1])]).mistakes[0].at == AT

@@ -1,0 +1,26 @@
+"""The line that multiplies a loss by the number of ranks."""
+
+import pytest
+
+from dpdemo.ranks.against.library import where_scaled
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "        loss *= self.accelerator.num_processes",
+        "loss = loss * world_size",
+        "        self.loss *= self.world_size",
+    ],
+)
+def test_the_line_is_found(tmp_path, line):
+    file = tmp_path / "trainer.py"
+    file.write_text(f"# loss * world_size\n{line}\n")
+    found, is_librarys = where_scaled([f"{file}:40"])
+    assert found.endswith("trainer.py:2")
+    assert not is_librarys
+
+
+def test_files_without_such_a_line_are_silent(tmp_path):
+    (tmp_path / "train.py").write_text("total = loss * 2\n")
+    assert where_scaled([f"{tmp_path / 'train.py'}:1", f"{tmp_path / 'gone.py'}:1"]) is None
