@@ -26,9 +26,9 @@ def check_own_gpu(session: Session, group: Any, index: int | None) -> None:
         if rank == group.rank():
             continue
         key = f"gpu {number} of {rank}"
-        if number:
-            _await(store, key, rank, index)
         try:
+            if number:
+                _await(store, key, rank, index)
             theirs = store.get(key).decode()
         except torch.distributed.DistNetworkError:
             return  # the rank that hosts the store is done with this collective, and has ended
@@ -44,6 +44,8 @@ def _await(store: Any, key: str, rank: int, index: int) -> None:
     """Wait until another rank, too, has come to a further GPU; NCCL would wait for ever."""
     try:
         store.wait([key], _PATIENCE)
+    except torch.distributed.DistNetworkError:
+        raise  # the store has ended with its rank, which says nothing of GPUs
     except RuntimeError as error:
         raise torch.distributed.DistBackendError(
             f"this rank begins a collective on cuda:{index} after others on another GPU, and rank {rank} "
