@@ -60,7 +60,7 @@ def test_only_a_prediction_warns_and_advises():
     text = "torch.chunk gives ceil(7 / 3) = 3 rows each; the last chunk has the 1 left over"
     assert rule == ("Rule", text)
     assert tip[0] == "Tip"
-    assert tip[1].startswith("--batch-size 6 or --batch-size 9 fills all 3 devices equally")
+    assert tip[1].startswith("--batch-size 9 --drop-last fills all 3 devices equally")
     assert words.remarks(observed(report)) == []
 
 
