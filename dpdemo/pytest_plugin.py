@@ -98,7 +98,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Leave dpdemo's frames out of a failure's traceback; `pytest --full-trace` shows them."""
+    """Leave dpdemo's frames out of a failure's traceback, unless pytest is to show the full trace."""
     has_gpus = _gpus in item.stash or _gpus in item.config.stash
     if call.excinfo is None or not has_gpus or item.config.option.fulltrace:
         return (yield)

@@ -132,12 +132,12 @@ def _repairs(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -
         yield f"take a batch that {num_gpus} GPUs share evenly: {' or '.join(map(str, near))}"
 
 
-def _to_go_on(report: ExecReport, findings: CheckReport) -> str:
+def _to_go_on(report: ExecReport) -> str:
     """Advise on a program that died; an option of dpdemo behind the script may be why."""
     misplaced = [word for word in report.arguments if word.partition("=")[0] in _OURS]
     if misplaced:
         return f"write {misplaced[0]} before {report.program}: behind it, it belongs to the program"
-    return "make the program run to its end" + f" ({findings.ended_by})" * bool(findings.ended_by)
+    return "make the program run to its end"
 
 
 def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:
@@ -151,7 +151,7 @@ def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:
     pays = "not computed for a program: dpdemo speedup takes its model"
     found = [evenness, fitting_of_program(report), Answer(PAYS, "unknown", pays), right]
     if findings.ended_by:
-        found.append(Answer(NEXT, "look", _to_go_on(report, findings)))
+        found.append(Answer(NEXT, "look", _to_go_on(report)))
     elif right.mark == "unknown":
         found.append(Answer(NEXT, "look", "let the program reach a call of torch.nn.DataParallel"))
     else:

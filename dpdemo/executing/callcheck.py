@@ -200,7 +200,7 @@ class CallCheck:
             for finding in last
             if finding.code in told and (finding.code in _OF_THE_WRAPPER or not known)
         ]
-        return new, "" if is_explained else first_line("".join(traceback.format_exception_only(error)))
+        return new, "" if is_explained else _summary(error)
 
     def _judge(self, subject: Subject, is_first: bool) -> CheckReport:
         probes = tuple(subject.all_probes())
@@ -213,6 +213,12 @@ class CallCheck:
             kept=tuple(subject.kept), caches=tuple(subject.caches), split_by=subject.split_by,
         )  # fmt: skip
         return judge(evidence, self._rules, sizes)
+
+
+def _summary(error: BaseException) -> str:
+    """Return the first line of an exception's text; of a SyntaxError the lines of its code come before it."""
+    lines = traceback.format_exception_only(error)
+    return first_line(next((line for line in lines if not line.startswith(" ")), lines[0]))
 
 
 def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:

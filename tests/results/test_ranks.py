@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jsonforms import read_json
 from samples import drawn, observed, simulated
 
-from dpdemo.results.ranks import Collective, RankModel, RankResult, RanksResult
+from dpdemo.results.ranks import Collective, Mistake, RankModel, RankResult, RanksResult
 
 
 def ddp(**config):
@@ -128,10 +128,24 @@ def test_equal_ranks_share_a_row():
     collectives = (Collective("all_reduce", 6, 2048), Collective("barrier", 1, 0))
     alike = [RankResult(rank, 0, collectives, {f"cuda:{rank}": 1024}) for rank in range(3)]
     other = RankResult(3, 0, collectives[:1], {"cuda:0": 1024})
-    lines = [
-        line.split() for line in str(RanksResult("train.py", (), (*alike, other), verbose=True)).splitlines()
-    ]
+    assert "all_reduce" not in str(RanksResult("train.py", (), (*alike, other)))
+    report = RanksResult("train.py", (), (*alike, other), verbose=True)
+    lines = [line.split() for line in str(report).splitlines()]
     assert ["0–3", "all_reduce", "6", "2", "KiB"] in lines
     assert ["0–2", "barrier", "1"] in lines
     assert ["cuda:0", "2", "KiB"] in lines  # of two ranks
     assert ["cuda:1–2", "each", "1", "KiB"] in lines
+
+
+def test_collectives_are_drawn_beside_a_mistake_and_always_in_json():
+    ranks = (RankResult(0, 0, (Collective("all_reduce", 6, 2048),), {}),)
+    mistake = Mistake("2 ranks wrote m.pt", "train.py:30", "write it on rank 0 alone")
+    assert "all_reduce" in str(RanksResult("train.py", (), ranks, mistakes=(mistake,)))
+    assert "all_reduce" in RanksResult("train.py", (), ranks).to_json()
+
+
+def test_steps_that_a_scaler_skipped_are_counted():
+    model = RankModel("Net", "train.py:3", 6, 6, 5, {"[4, 3] → [4, 2]": 6}, skipped=1)
+    report = RanksResult("train.py", (), tuple(RankResult(rank, 0, (), {}, (model,)) for rank in range(2)))
+    line = next(line for line in str(report).splitlines() if "GradScaler" in line)
+    assert line == "Skipped by the GradScaler, since a gradient was infinite or NaN: 1 step"
