@@ -276,10 +276,8 @@ def watch(notes: Notes) -> LoaderNotes:
         found.is_joined = True  # unequal numbers of batches are expected
         return enter(self)
 
-    for module, names in _DOORS.items():
-        when_imported(module, never_raises(lambda module, names=names: _open_doors(found, module, names)))
-    for module, name in _MADE.items():
-        when_imported(module, never_raises(lambda module, name=name: _name(found, getattr(module, name))))
+    for module in _DOORS.keys() | _MADE.keys():  # a module can be waited for once
+        when_imported(module, never_raises(lambda module: _follow_library(found, module)))
     return found
 
 
@@ -337,10 +335,13 @@ def _follow_iterators(found: LoaderNotes) -> None:
     base.next = taken
 
 
-def _open_doors(found: LoaderNotes, module: Any, names: tuple[str, ...]) -> None:
-    for name in names:
+def _follow_library(found: LoaderNotes, module: Any) -> None:
+    """Follow the loaders of a library that has just been imported."""
+    for name in _DOORS.get(module.__name__, ()):
         if hasattr(module, name):
             _wrap(found, getattr(module, name))
+    if module.__name__ in _MADE:
+        _name(found, getattr(module, _MADE[module.__name__]))
 
 
 def _open_door(found: LoaderNotes, kind: Any) -> None:
