@@ -28,7 +28,8 @@ STARTED = {
     "gpus/steps_on_card.py": "virtual",
 }
 STARTED_ELSEWHERE = {
-    "tools/bench/bare_ddp.py", "tools/bench/ddp_step.py", "tools/bench/empty.py", "tools/bench/tutorial.py",
+    "tools/bench/bare_ddp.py", "tools/bench/ddp_step.py", "tools/bench/ddp_epoch.py",
+    "tools/bench/empty.py", "tools/bench/tutorial.py",
     "tools/cpus.py", "tools/wheel.py", "tools/movie.py", "tools/pictures.py", "tools/notebook.py",
     "tools/readme.py", "tools/fuzz/commandline.py", "tools/fuzz/dataparallel.py", "tools/fuzz/interrupts.py",
     "tools/mismatch_sweep.py", "tools/opinfo_sweep.py", "tools/out_sweep.py", "tools/cuda_kernels.py",

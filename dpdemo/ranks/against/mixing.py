@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dpdemo.ranks.against.compare import Step
     from dpdemo.ranks.against.store import Node, Shape
 
+_COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "AllToAll")
 _GATHER = "gather the rows over the ranks with gradients (torch.distributed.nn.functional.all_gather)"
 
 
@@ -22,6 +23,8 @@ def find_mixing(step: Step) -> Iterator[Cause]:
         mine = [each[number] for each in passes if number < len(each)]
         if len(mine) < len(passes):
             return
+        if any(part in node.name for each in mine for node in each.nodes for part in _COLLECTIVES):
+            return  # rows do meet those of other ranks; what is left may be meant
         columns = zip(*(each.nodes for each in mine), strict=False)
         for nodes, large in zip(columns, single.nodes, strict=False):
             if any(node.name != large.name or len(node.shape) != len(large.shape) for node in nodes):

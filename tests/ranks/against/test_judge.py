@@ -168,6 +168,16 @@ def test_a_statistic_of_rows_is_named_by_its_operation():
     assert "(Mm: [12, 12] from [12, 4] on a rank, from [12, 8] on one process)" in text
 
 
+def test_a_loss_that_reduces_over_the_ranks_itself_is_not_named():
+    small, large = Node("MmBackward0", (12, 12), ((12, 4),)), Node("MmBackward0", (12, 12), ((12, 8),))
+    step = _with_nodes(ranks_and_one([4, 4]), small, large)
+    for rank in step.ranks:
+        noted = rank.detail.backward[0]
+        nodes = (Node("_AllReduceBackward", (12, 12), ()), *noted.nodes)
+        vars(rank.detail)["backward"] = (replace(noted, nodes=nodes),)
+    assert texts(step) == []
+
+
 def test_texts_padded_to_another_length_are_not_compared_rows():
     small, large = Node("MmBackward0", (4, 7), ()), Node("MmBackward0", (8, 9), ())
     assert texts(_with_nodes(ranks_and_one([4, 4]), small, large)) == []
