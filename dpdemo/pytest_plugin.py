@@ -107,6 +107,9 @@ def pytest_runtest_makereport(
     for repr_traceback, *_ in getattr(report.longrepr, "chain", ()):
         for entry in repr_traceback.reprentries:
             entry.lines[:] = _without_frames(entry.lines)
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:  # pytest sums the test up by it, in CI with the whole message
+        crash.message = "\n".join(_without_frames(crash.message.splitlines()))
     return report
 
 

@@ -100,7 +100,7 @@ ANSWERED = [
     ("memory --gpus 4 --inputs nothing", "`pkg.mod:function`, got 'nothing' - at option `--inputs`"),
     ("memory --gpus 4 --inference --optimizer sgd", "at option `--inference` and option `--optimizer`"),
     ("memory --gpus 4 --optimizer lion", "Invalid value for '--optimizer'"),
-    ("memory --gpus 4 --strategy ddp", "No such option: --strategy"),
+    ("memory --gpus 4 --strategy zero", "some of dp, ddp, fsdp2, got 'zero'"),
     ("memory --gpus 4 --seq-len 9999999999999999999999999", "- at option `--seq-len`"),
     ("speedup cnn --link pcie4 --bandwidth 20GB/s", "got both - at option `--link` and option `--bandwidth`"),
     ("speedup cnn --gpus 2 --bandwidth 20GB", "expected bytes per second such as 20GB/s, from 1MB/s to"),

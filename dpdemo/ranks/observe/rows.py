@@ -49,7 +49,7 @@ def fingerprints(batch: Any, count: int | None = None) -> Fingerprints | None:
         if not same or not number:
             return None
         hashed = [_hashes(column) for column in same]
-        total = torch.zeros(number, dtype=torch.int64)
+        total = torch.zeros(number, dtype=torch.int64, device="cpu")
         for place, each in enumerate(hashed):
             total += _mixed(each + _signed(_MIX[0] * (place + 1)))
         rows = tuple(total.tolist())
@@ -117,14 +117,14 @@ def _length(column: Any) -> int:
 def _hashes(column: Any) -> torch.Tensor:
     """Return a number for each row of a column."""
     if isinstance(column, list):
-        return torch.tensor([_signed(_hash_of(each)) for each in column], dtype=torch.int64)
+        return torch.tensor([_signed(_hash_of(each)) for each in column], dtype=torch.int64, device="cpu")
     rows = column.reshape(1) if not column.ndim else column
     number, per_row = int(rows.shape[0]), rows.numel() // max(1, int(rows.shape[0]))
     if per_row <= _FEW:
         rows = _numbers(rows, per_row)
     words = _words(rows, number)
     if words is None:
-        return torch.zeros(number, dtype=torch.int64)
+        return torch.zeros(number, dtype=torch.int64, device="cpu")
     weights = _weights(words.shape[1])
     step = max(1, _PART // max(1, words.shape[1]))
     return torch.cat([(part * weights).sum(1) for part in torch.split(words, step)])
@@ -143,7 +143,7 @@ def _copy_of(rows: torch.Tensor) -> torch.Tensor:
     rows = rows.detach().resolve_conj().resolve_neg().contiguous()
     length = rows.numel() * rows.element_size()
     if not length or not rows.data_ptr():
-        return torch.zeros(rows.shape, dtype=rows.dtype)
+        return torch.zeros(rows.shape, dtype=rows.dtype, device="cpu")
     memory = (ctypes.c_char * length).from_address(rows.data_ptr())
     return torch.frombuffer(bytearray(memory), dtype=rows.dtype).reshape(rows.shape)
 
@@ -158,7 +158,7 @@ def _words(rows: torch.Tensor, number: int) -> torch.Tensor | None:
     if length // number % 4 == 0:
         return torch.frombuffer(memory, dtype=torch.int32).view(number, -1)
     data = torch.frombuffer(memory, dtype=torch.uint8).view(number, -1)
-    filled = torch.zeros(number, -(-data.shape[1] // 4) * 4, dtype=torch.uint8)
+    filled = torch.zeros(number, -(-data.shape[1] // 4) * 4, dtype=torch.uint8, device="cpu")
     filled[:, : data.shape[1]] = data
     return filled.view(torch.int32)
 
@@ -169,7 +169,7 @@ _made: list[torch.Tensor] = []
 def _weights(number: int) -> torch.Tensor:
     """Return odd random numbers, always the same ones."""
     if not _made or _made[0].numel() < number:
-        places = torch.arange(1, max(number, 1 << 12) + 1, dtype=torch.int64)
+        places = torch.arange(1, max(number, 1 << 12) + 1, dtype=torch.int64, device="cpu")
         _made[:] = [_mixed(places * _signed(_MIX[0])) | 1]
     return _made[0][:number]
 
@@ -189,7 +189,7 @@ def _signed(number: int) -> int:
 def _hash_of(entry: Any) -> int:
     """Return a number for what a list holds for one row."""
     if isinstance(entry, (int, float, bool)):
-        return int(_hashes(torch.tensor([float(entry)], dtype=torch.float64))[0])
+        return int(_hashes(torch.tensor([float(entry)], dtype=torch.float64, device="cpu"))[0])
     if isinstance(entry, torch.Tensor):
         return next((int(_hashes(each.reshape(1, -1))[0]) for each in _plain(entry) if each.numel()), 0)
     if isinstance(entry, Mapping):

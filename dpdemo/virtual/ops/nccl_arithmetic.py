@@ -67,7 +67,7 @@ def _as_scale(factor: float | Tensor, dtype: torch.dtype) -> Tensor:
     """Return a factor rounded to the type of the numbers, by way of float32 as NCCL does it."""
     if isinstance(factor, torch.Tensor):
         return factor.detach().to(dtype).reshape(())
-    given = torch.tensor(factor, dtype=torch.float64)
+    given = torch.tensor(factor, dtype=torch.float64, device="cpu")
     return given if dtype is torch.float64 else given.float().to(dtype)
 
 

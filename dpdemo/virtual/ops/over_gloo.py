@@ -135,7 +135,7 @@ def _sent(form: Form, given: Tensor, is_ours: bool) -> Tensor:
 def _received(form: Form, output: Tensor, like: Tensor) -> Tensor:
     """Return where gloo writes: the output's own memory, or where it has another type, a new tensor."""
     if form.after is not None:
-        return torch.empty(output.numel(), dtype=like.dtype)
+        return torch.empty(output.numel(), dtype=like.dtype, device="cpu")
     flat = _memory_of(output).view(-1)
     return flat if flat.dtype is like.dtype else flat.view(like.dtype)
 
@@ -199,7 +199,7 @@ def _all_gather(call: Call) -> Any:
         return _copying(call)
     if given.numel() != outputs[call.group.rank()].numel():
         raise ValueError("Tensor input and output of _broadcast_oop must have the same number of elements ")
-    parts = [torch.empty(output.numel(), dtype=output.dtype) for output in outputs]
+    parts = [torch.empty(output.numel(), dtype=output.dtype, device="cpu") for output in outputs]
     parts[call.group.rank()].copy_(given.reshape(-1))
     works = [
         work_of(torch.ops.c10d.broadcast_([_as_bytes(part)], group, rank, 0, True, -1))
@@ -217,7 +217,7 @@ def _exchange(call: Call) -> Any:
     """Exchange tensors of any sizes: as one tensor, cut by the numbers of elements."""
     outputs, given, group, *others = call.args
     sizes = [[tensor.numel() for tensor in tensors] for tensors in (outputs, given)]
-    received = torch.empty(sum(sizes[0]), dtype=outputs[0].dtype)
+    received = torch.empty(sum(sizes[0]), dtype=outputs[0].dtype, device="cpu")
     sent = torch.cat([_memory_of(tensor).view(-1) for tensor in given])
     wire = _as_bytes([received, sent])
     work = work_of(torch.ops.c10d.alltoall_base_(*wire, group, *sizes, *others))

@@ -125,12 +125,14 @@ class _Reader:
 
     def _receive(self, receipt: _Receipt) -> None:
         peer = self.key[1]
-        header = torch.empty(struct.calcsize(_LAYOUT), dtype=torch.uint8)
+        header = torch.empty(struct.calcsize(_LAYOUT), dtype=torch.uint8, device="cpu")
         self.backend.recv([header], peer, _HEADER).wait()
         number, dtype, place = _unpacked(header)
         if number:
             is_same = _is_same(receipt.tensor, number, dtype)
-            into = _as_bytes(receipt.tensor if is_same else torch.empty(number, dtype=getattr(torch, dtype)))
+            into = _as_bytes(
+                receipt.tensor if is_same else torch.empty(number, dtype=getattr(torch, dtype), device="cpu")
+            )
             self.backend.recv([into], peer, _NUMBERS).wait()
         _compare(receipt, number, dtype, f"rank {peer}", place)
 

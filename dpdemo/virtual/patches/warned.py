@@ -9,7 +9,8 @@ from typing import Any
 
 from dpdemo.virtual.applying import stands_in
 
-_BETWEEN = tuple(f"{Path(__file__).parents[2] / room}/" for room in ("virtual", "watching", "executing"))
+_ROOMS = ("virtual", "watching", "ranks", "executing")
+_BETWEEN = tuple(f"{Path(__file__).parents[2] / room}/" for room in _ROOMS)
 """The rooms whose functions stand between a program and PyTorch."""
 
 
