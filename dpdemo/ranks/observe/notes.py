@@ -30,7 +30,7 @@ class Notes:
         self.path = folder / f"{os.getpid()}.jsonl"
         self.process = os.getpid()
         self.num_written = 0
-        self.lock = threading.Lock()
+        self.lock, self._is_writing = threading.RLock(), False
         self._file = -1
 
     def write(self, event: Event) -> bool:
@@ -39,6 +39,9 @@ class Notes:
             return False
         text = event.to_line()
         with self.lock:
+            if self._is_writing:  # what writing itself does, such as making the folder, is no event
+                return False
+            self._is_writing = True
             try:
                 if self._file < 0:
                     self.path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -48,6 +51,8 @@ class Notes:
                 is_whole = os.write(self._file, text) == len(text)
             except OSError:
                 is_whole = False
+            finally:
+                self._is_writing = False
             if not is_whole:
                 with contextlib.suppress(OSError):
                     self.path.rename(self.path.with_suffix(BROKEN))
