@@ -128,7 +128,7 @@ def test_words_of_a_log_without_an_exception_are_repeated_as_they_are():
 
 FROM_CUDA_BUILDS = ("Watchdog", "Duplicate GPU", "invalid device ordinal", "CUDA out of memory")
 """What a build of torch for the CPU has no words for."""
-FROM_PYTHON = ("object has no attribute",)
+FROM_PYTHON = ("object has no attribute", "FileNotFoundError")
 
 
 @pytest.fixture(scope="module")

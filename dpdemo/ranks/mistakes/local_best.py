@@ -10,6 +10,7 @@ Instead: reduce the metric over the ranks before it decides
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import FileWritten, Read
@@ -28,8 +29,9 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
     """Look for files that were written after some evaluations and not after others."""
     ranks = list(evidence.ranks)
     reads = [evidence.ranks[rank][Read] for rank in ranks]
-    own = differing_reads(reads, is_training=False)
-    lines = {read.at for read in own}
+    lines = _lines_of_evaluations(reads)
+    own = [read for read in differing_reads(reads, is_training=False) if read.at in lines]
+    lines &= {read.at for read in own}
     for rank, mine in zip(ranks, reads, strict=True):
         rounds = sorted({read.collectives for read in mine if read.at in lines})
         by_line: dict[str, list[FileWritten]] = {}
@@ -44,6 +46,16 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
             if read is not None:
                 yield _mistake(read, reads, ranks, f"{name} was written after {len(saved)} of {len(rounds)}")
                 return
+
+
+def _lines_of_evaluations(ranks: Sequence[Sequence[Read]]) -> set[str]:
+    """Return the lines that all ranks read as often, and never in training.
+
+    Where one rank evaluates alone, its number is of all rows; a line that training reads too draws batches.
+    """
+    counts = [Counter(read.at for read in mine) for mine in ranks]
+    trained = {read.at for mine in ranks for read in mine if read.is_training}
+    return {at for at in counts[0] if len({count[at] for count in counts}) == 1} - trained
 
 
 def _is_choice(saved: Sequence[int], count: int, name: str) -> bool:

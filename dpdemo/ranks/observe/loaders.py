@@ -225,16 +225,21 @@ def _reads(door: Pass, loader: Any) -> bool:
 
 
 def _linked(epoch: Pass, prints: Fingerprints) -> bool:
-    """Mark the drawn rows that a call's rows hold, the latest batch first; return whether any are found."""
-    left = len(prints.rows)
+    """Mark the drawn rows that a call's rows hold, the latest batch first; return whether any are found.
+
+    If a few are found, the others were cut or changed on their way, and are of the same batch.
+    """
+    left, linked = len(prints.rows), None
     last = [] if epoch.last is None or epoch.last in epoch.waiting else [epoch.last]
     for batch in (*last, *reversed(epoch.waiting)):
         places = _places(prints, batch)
         if places and left > 0:
             batch.use(places, 0)
             left -= len(places)
-            epoch.is_attributed = True
-    return left < len(prints.rows)
+            epoch.is_attributed, linked = True, linked or batch
+    if linked is not None and left > 0:
+        linked.use(None, left)
+    return linked is not None
 
 
 def _places(prints: Fingerprints, batch: Batch) -> list[int]:

@@ -26,6 +26,14 @@ def test_a_choice_under_another_name_is_named():
     assert texts([*reads(3, 2, 4, 1), *files(1, 2, 4, name="kept.pt")], reads(2, 5, 1, 3))
 
 
+def test_one_rank_that_evaluates_alone_is_right():
+    """As nanoGPT does; all ranks draw their batches at one line, in training and in the evaluation."""
+    drawn = [
+        [Read("train.py:3", n, float(n * rank), n, "int", n > 2) for n in range(1, 5)] for rank in (1, 2)
+    ]
+    assert mistakes([*drawn[0], *reads(3, 2, 4), *files(1, 2)], drawn[1]) == ()
+
+
 def test_numbers_that_were_reduced_are_right():
     assert mistakes([*reads(3, 2, 4), *files(1, 2)], reads(3, 2, 4)) == ()
 
