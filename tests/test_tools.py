@@ -21,7 +21,7 @@ STARTED = {
     "tools/bench/ranks.py": "--quick",
     "tools/bench/virtual.py": "--quick",
     "tools/refusals.py": "",
-    "tools/floors.py": "tests/cli/test_sweep.py",
+    "tools/floors.py": "tests/cli/test_simulate.py",
     "tools/releases.py": f"--python {sys.executable} --only tests/test_sizes.py",
     "tools/pytorch_rank_tests.py": "test_nccl_backend_bool test_accumulate_gradients test_ddp_hook_parity",
     "gpus/memory_against_cuda.py": "--predict tests/gpus/cuda_programs.py:lstm",

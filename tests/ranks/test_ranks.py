@@ -268,7 +268,7 @@ def test_collectives_behave_as_under_nccl(tmp_path):
             ("g = dist.new_group([rank])\ndist.barrier()", "rank 1: new_group #1 of ranks 1 at train.py:7"),
             (
                 "made = [dist.new_group() for _ in 'ab']\nfor i in 0, 1:\n    dist.barrier(made[i ^ rank])",
-                "Every rank has to make the same collectives in the same order",
+                "The ranks wait for each other; NCCL would hang",
             ),
             (
                 "for g in [[0]][rank:] + [[0, 1]]:\n    dist.new_group(g, use_local_synchronization=True)",
@@ -337,7 +337,7 @@ net[0].requires_grad_(False)
 ddp = DistributedDataParallel(net)
 net[0].requires_grad_(True)
 train(DataLoader(data, 4, sampler=sampler), ddp, ddp, sampler)""",
-        "The parameters differ between ranks after step 1",
+        "0.weight, 0.bias differ between ranks after step 1: 0.weight, 0.bias needed no gradient when",
     ),
     "made after wrapping": (
         """
@@ -345,7 +345,7 @@ ddp.module.append(nn.Linear(3, 3).cuda())
 torch.manual_seed(rank)
 nn.init.normal_(ddp.module[-1].weight)
 train(DataLoader(data, 4, sampler=sampler), sampler=sampler)""",
-        "The parameters differ between ranks before step 1",
+        "differ between ranks before step 1",
     ),
     "an optimizer made before FSDP": (
         """
@@ -493,7 +493,7 @@ def test_silent_mistakes_are_named_with_their_line(tmp_path, name):
     assert words in mistakes[0]["text"]
     assert mistakes[0]["kind"] == ("note" if name == "batch norm" else "mistake")  # many programs mean it
     assert mistakes[0]["at"].startswith("train.py:")
-    assert ("came after the model was wrapped" in mistakes[0]["advice"]) == ("after wrapping" in name)
+    assert ("wrap the model again" in mistakes[0]["advice"]) == (name == "unfrozen after wrapping")
 
 
 @pytest.mark.slow
@@ -508,7 +508,8 @@ train(DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0, shuffle=False))
 """
     result = run(tmp_path, _START + _DATA + program, "--report", "report.json")
     assert result.returncode == 0, result.stderr
-    mistakes = json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"]
+    found = json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"]
+    mistakes = [each for each in found if each["kind"] == "mistake"]
     assert [each["advice"].partition(" draws alike on all ranks")[0] for each in mistakes] == [
         "give the DataLoader a DistributedSampler",
         "WeightedRandomSampler",

@@ -151,11 +151,12 @@ class Wrapped(Model):
         module = self.module()
         if module is not None and self.is_replicated and not getattr(module, "_comm_hooks", None):
             yield from (pair for pair in super().named() if pair[0])
+            yield from (pair for pair in self.trained() if id(pair[1]) not in self.parameters)
 
     def late(self) -> list[str]:
         """Name the parameters that have a gradient, and needed none when the model was wrapped."""
-        found = self.named()
-        return [name for name, each in found if id(each) not in self.managed and each.grad is not None]
+        found = [pair for pair in self.named() if id(pair[1]) in self.parameters.keys() - self.managed]
+        return [name for name, each in found if each.grad is not None]
 
     def trained(self) -> Iterator[tuple[str, Any]]:
         """Yield the parameters that DistributedDataParallel averages, without `parameters_to_ignore`."""
