@@ -74,7 +74,7 @@ def test_a_right_program_is_equal_to_one_process(tmp_path, words):
     found = report["comparison"]
     assert (found["verdict"], found["mistakes"]) == ("equal", []), found
     assert found["difference"] <= found["tolerance"]
-    assert "Equal to one process: the gradients of steps 1–3" in text
+    assert "Equal to one process: the gradients of steps " in text
 
 
 @pytest.mark.slow
