@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from dpdemo.checking.testing import assert_no_pitfalls as assert_no_pitfalls
     from dpdemo.config.fields import Config as Config
     from dpdemo.config.load import load_config as load_config
+    from dpdemo.epochs import run as run
+    from dpdemo.epochs.interrupts import RunInterrupted as RunInterrupted
     from dpdemo.errors import DpdemoError as DpdemoError
     from dpdemo.errors import RunError as RunError
     from dpdemo.errors import UsageError as UsageError
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from dpdemo.results.memory import MemoryReport as MemoryReport
     from dpdemo.results.memorydata import Training as Training
     from dpdemo.results.split import SplitReport as SplitReport
-    from dpdemo.running import run as run
-    from dpdemo.running.interrupts import RunInterrupted as RunInterrupted
     from dpdemo.splitting.predict import simulate as simulate
     from dpdemo.virtual import virtual_gpus as virtual_gpus
 
@@ -36,7 +36,7 @@ _HOMES = {
     "Explanation": "dpdemo.results.explanation",
     "MemoryReport": "dpdemo.results.memory",
     "RunError": "dpdemo.errors",
-    "RunInterrupted": "dpdemo.running.interrupts",
+    "RunInterrupted": "dpdemo.epochs.interrupts",
     "SplitReport": "dpdemo.results.split",
     "Training": "dpdemo.results.memorydata",
     "UsageError": "dpdemo.errors",
@@ -46,7 +46,7 @@ _HOMES = {
     "largest_batch": "dpdemo.memory",
     "load_config": "dpdemo.config.load",
     "predict_memory": "dpdemo.memory",
-    "run": "dpdemo.running",
+    "run": "dpdemo.epochs",
     "simulate": "dpdemo.splitting.predict",
     "virtual_gpus": "dpdemo.virtual",
 }

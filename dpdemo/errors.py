@@ -6,7 +6,7 @@ DpdemoError              something went wrong, and the user can act on it
 │   └── PeerFailedError  a rank stopped because another rank failed, which reports why (1)
 └── CheckFailedError     a gate that the user set was not passed (exit code 1)
 
-Ctrl-C during a run is a KeyboardInterrupt that carries what was done before it: `running/interrupts.py`.
+Ctrl-C during a run is a KeyboardInterrupt that carries what was done before it: `epochs/interrupts.py`.
 
 A message has what was expected and what was got; `key` names the argument or config key at fault; `hint` is
 the next step. A hint writes a setting as `{gpus=[0, 1]}` and a bare key as `{gpus=}`. The edge words them:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MARKER = """virtual_gpus(n, **options): run the test on n virtual GPUs of dpdemo, or on none, in place of \
 the session's; options are those of dpdemo.virtual.virtual_gpus, such as memory="24GiB" or random="cpu"."""
 _OPTIONS = ("memory", "storage", "random", "card")
-_ROOMS = ("virtual", "ranks", "running", "startup", "executing")
+_ROOMS = ("virtual", "ranks", "epochs", "startup", "programs")
 _HIDDEN = tuple(f"dpdemo.{room}." for room in _ROOMS)
 _OUR_FRAME = tuple(f'File "{Path(__file__).parent / room}{os.sep}' for room in _ROOMS)
 _gpus = pytest.StashKey["VirtualGpus"]()

@@ -19,7 +19,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except SystemExit as ended:
-        if "RANK" in os.environ and "dpdemo.running.ddp.rank" in sys.modules:
+        if "RANK" in os.environ and "dpdemo.epochs.ddp.rank" in sys.modules:
             from dpdemo.ranks.processes import exit_at_once
 
             exit_at_once(ended.code if isinstance(ended.code, int) else int(ended.code is not None))

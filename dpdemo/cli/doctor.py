@@ -66,7 +66,7 @@ def command(
         without_effect(ctx, of_models, "a model for it", "a script", hint)
         from dpdemo.cli.exec import finisher, run_here
         from dpdemo.diagnosing.answers import of_program
-        from dpdemo.executing.program import find_program
+        from dpdemo.programs.program import find_program
         from dpdemo.ranks.hardware import Hardware
 
         finish = finisher(answer=of_program)

@@ -17,8 +17,8 @@ from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory, without_ef
 from dpdemo.cli.startup import loading_torch
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.errors import RunError, UsageError
-from dpdemo.executing.program import Program, find_program
 from dpdemo.files import FORMS, endings
+from dpdemo.programs.program import Program, find_program
 from dpdemo.ranks.hardware import Hardware
 from dpdemo.results.against import Cause
 from dpdemo.results.check import CheckReport
@@ -114,7 +114,7 @@ def command(
     finish = finisher(quiet=quiet, verbose=verbose or is_memory_asked, paths=paths, fail_on=fail_on)
     if ranks is not None:
         exclusive(ctx, "ranks", "select", "ignore")  # rules are for DataParallel's calls
-        from dpdemo.executing.ranks import Extras, run_ranks
+        from dpdemo.programs.ranks import Extras, run_ranks
 
         extras = Extras((steps or DEFAULT_STEPS) if check else None, trace_sample)
         raise SystemExit(run_ranks(found, hardware, ranks, finish, extras))
@@ -134,8 +134,8 @@ def run_here(
 ) -> NoReturn:
     """Run a program in this process, check its calls if there are rules, and exit as it does."""
     with loading_torch(hides_gpus=True):
-        from dpdemo.executing.callcheck import CallCheck
-        from dpdemo.executing.execute import execute
+        from dpdemo.programs.callcheck import CallCheck
+        from dpdemo.programs.execute import execute
 
     check = None if rules is None else CallCheck(*rules)
     raise SystemExit(execute(found, hardware, finish, check, is_gate=is_gate))

@@ -19,7 +19,7 @@ EXAMPLES = (
     "run --virtual --gpus 4 --model model.py:Net --batch-size 64",
     "run --strategy ddp --set processes=3",
 )
-_STRATEGY_ROOMS = {"dp": "dpdemo.running.dp", "ddp": "dpdemo.running.ddp.launch"}
+_STRATEGY_ROOMS = {"dp": "dpdemo.epochs.dp", "ddp": "dpdemo.epochs.ddp.launch"}
 _TIMEOUT = "How long a rank of ddp waits for the others."
 Timeout = Annotated[float, o.option("--timeout SECONDS", o.GPUS, _TIMEOUT)]
 
@@ -52,9 +52,9 @@ def command(
         hint = "DataParallel has one process, which waits for no other: leave it out"
         without_effect(ctx, ("timeout",), "`--strategy ddp` beside it", "none", hint)
     with loading_torch(hides_gpus=virtual):
-        from dpdemo.running import run as run_config
-        from dpdemo.running.ddp.world import speaks
-        from dpdemo.running.interrupts import RunInterrupted
+        from dpdemo.epochs import run as run_config
+        from dpdemo.epochs.ddp.world import speaks
+        from dpdemo.epochs.interrupts import RunInterrupted
 
         import_module(_STRATEGY_ROOMS[checked.strategy])  # what `run` needs
 

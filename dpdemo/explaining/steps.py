@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.calls.seam import Around, around
+from dpdemo.calls.tree import named_tensors, rebuild
 from dpdemo.results.explanation import Move, Part, Step, StepName
-from dpdemo.watching.seam import Around, around
-from dpdemo.watching.tree import named_tensors, rebuild
 
 _MOST_IDS = 8
 

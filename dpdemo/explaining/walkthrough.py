@@ -1,6 +1,6 @@
 """One batch through scatter, replicate, parallel_apply and gather, as DataParallel itself calls them.
 
-Listeners on DataParallel's steps (`watching/seam.py`) note the tensors of each step.
+Listeners on DataParallel's steps (`calls/seam.py`) note the tensors of each step.
 """
 
 import math
@@ -13,8 +13,12 @@ import torch
 from torch import nn
 
 from dpdemo.arithmetic.tolerance import tolerance_of
+from dpdemo.calls.tree import named_tensors
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
+from dpdemo.epochs.devices import opened
+from dpdemo.epochs.dp import place
+from dpdemo.epochs.epoch import make_loader, threads_for, with_own_size
 from dpdemo.errors import RunError
 from dpdemo.explaining.steps import Listener
 from dpdemo.models.calling import users_model
@@ -24,10 +28,6 @@ from dpdemo.models.modules import BuiltModel, build
 from dpdemo.results.devices import Devices
 from dpdemo.results.explanation import Explanation, ModuleSize, PlainCall, Step
 from dpdemo.results.lessons import with_lessons
-from dpdemo.running.devices import opened
-from dpdemo.running.dp import place
-from dpdemo.running.epoch import make_loader, threads_for, with_own_size
-from dpdemo.watching.tree import named_tensors
 
 
 @showing_keys

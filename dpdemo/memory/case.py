@@ -11,6 +11,8 @@ from torch import nn
 from dpdemo.collecting import no_collections
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import num_gpus, ranks_per_node
+from dpdemo.epochs.devices import chosen_devices, num_virtual
+from dpdemo.epochs.dp import place
 from dpdemo.errors import about
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker, Given
@@ -23,8 +25,6 @@ from dpdemo.models.modules import BuiltModel, build
 from dpdemo.models.user import find_object
 from dpdemo.results.memorydata import Training
 from dpdemo.results.wrapping import Wrapping
-from dpdemo.running.devices import chosen_devices, num_virtual
-from dpdemo.running.dp import place
 from dpdemo.virtual import virtual_gpus
 
 Progress = Callable[[str], None]

@@ -9,9 +9,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from dpdemo.calls.tree import named_tensors, rebuild
 from dpdemo.config.catalogue import batched
 from dpdemo.config.fields import Config
 from dpdemo.config.targets import parse_target
+from dpdemo.epochs.epoch import make_dataset
 from dpdemo.errors import UsageError, about
 from dpdemo.models.inputs import Arguments, Batches, batches_for, to_device, with_numbers
 from dpdemo.models.libraries import InputSizes
@@ -19,8 +21,6 @@ from dpdemo.models.libraries.build import make_library_model
 from dpdemo.models.libraries.huggingface import install_hooks
 from dpdemo.models.user import load_with_inputs
 from dpdemo.results.batches import Shape
-from dpdemo.running.epoch import make_dataset
-from dpdemo.watching.tree import named_tensors, rebuild
 
 Given = list[str] | Callable[[int], object] | None
 """The user's inputs: shapes as of `--input`, or a function of the batch size.

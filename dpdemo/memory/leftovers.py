@@ -9,8 +9,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dpdemo.calls.tree import tensors_in
 from dpdemo.virtual.labels import is_of_a_block
-from dpdemo.watching.tree import tensors_in
 
 _Cache = type(functools.lru_cache(len))
 

@@ -15,6 +15,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from dpdemo.calls.seam import around
+from dpdemo.calls.tree import tensors_in
 from dpdemo.errors import DpdemoError, RunError, UsageError
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker, shapes_of
@@ -27,8 +29,6 @@ from dpdemo.results.batches import Shape
 from dpdemo.results.memorydata import PARTS, GpuMemory, Phase, Training
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
 from dpdemo.virtual.blocks import KIND_NAMES, rounded
-from dpdemo.watching.seam import around
-from dpdemo.watching.tree import tensors_in
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": partial(torch.optim.SGD, lr=0.1),

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dpdemo.calls.seam import around
 from dpdemo.models.failure import as_exception, users_code
-from dpdemo.watching.seam import around
 
 
 @contextmanager

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from dpdemo.calls.tree import rebuild
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import user_frames, users_code
 from dpdemo.models.guessing import guess_input
 from dpdemo.models.inputspec import WrittenInput, read_input
 from dpdemo.models.libraries import Inputs
 from dpdemo.models.rows import resize, rows_of
-from dpdemo.watching.tree import rebuild
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
 

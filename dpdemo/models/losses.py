@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
+from dpdemo.calls.tree import named_tensors
 from dpdemo.errors import RunError, about
 from dpdemo.models.user import find_object
-from dpdemo.watching.tree import named_tensors
 
 Loss = Callable[[object], torch.Tensor]
 

@@ -8,8 +8,8 @@ import torch
 from torch.nn.parameter import UninitializedParameter
 
 from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
-from dpdemo.watching.tree import tensors_in, with_parts
-from dpdemo.watching.unseen import on_cpu, unseen
+from dpdemo.calls.tree import tensors_in, with_parts
+from dpdemo.calls.unseen import on_cpu, unseen
 
 
 def rows_of(args: Any, kwargs: Any, dim: int, num_gpus: int = 0) -> int:

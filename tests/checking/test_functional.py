@@ -6,7 +6,7 @@ from torch.nn.parallel import data_parallel
 
 from dpdemo.checking.evidence import Call
 from dpdemo.checking.repairs import Found, change_call, repair_of
-from dpdemo.executing.callcheck import CallCheck
+from dpdemo.programs.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus
 
 

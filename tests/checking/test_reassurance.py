@@ -6,7 +6,7 @@ from torch import nn
 
 from dpdemo.checking import check
 from dpdemo.checking.doctor import diagnose
-from dpdemo.executing.callcheck import CallCheck
+from dpdemo.programs.callcheck import CallCheck
 from dpdemo.results.check import CheckReport
 from dpdemo.virtual import virtual_gpus
 

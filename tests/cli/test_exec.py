@@ -84,7 +84,7 @@ def test_failing_program_keeps_traceback_code_and_report(program, script, tmp_pa
     lines = head.splitlines()
     assert lines[:2] == ["Traceback (most recent call last):", f'  File "{path}", line 8, in <module>']
     assert "Caught RuntimeError in replica 0 on device 0" in head
-    for ours in ("dpdemo/cli", "dpdemo/executing", "dpdemo/watching", "dpdemo/checking"):
+    for ours in ("dpdemo/cli", "dpdemo/programs", "dpdemo/calls", "dpdemo/checking"):
         assert ours not in head
     assert "DataParallel(ReLU) #1 on cuda:0–1: never called" in tail
     assert "run on cuda:0 alone" in " ".join(tail.split())

@@ -20,10 +20,10 @@ import torch
 from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.load import make_config
+from dpdemo.epochs.dp import place
+from dpdemo.epochs.epoch import make_dataset
 from dpdemo.models.modules import build
 from dpdemo.results.devices import Devices
-from dpdemo.running.dp import place
-from dpdemo.running.epoch import make_dataset
 from dpdemo.virtual import virtual_gpus
 
 Step = dict[str, torch.Tensor]

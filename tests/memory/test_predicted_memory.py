@@ -10,14 +10,14 @@ from torch import nn
 from dpdemo import RunError, UsageError
 from dpdemo.arithmetic.cards import CONTEXT_BYTES
 from dpdemo.config.load import make_config
+from dpdemo.epochs.devices import chosen_devices
+from dpdemo.epochs.dp import place
 from dpdemo.memory import predict_memory
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker
 from dpdemo.memory.steps import Stepper
 from dpdemo.models.modules import build
 from dpdemo.results.memorydata import PARTS, Training
-from dpdemo.running.devices import chosen_devices
-from dpdemo.running.dp import place
 from dpdemo.virtual import virtual_gpus
 
 MODELS = ("linear", "partial", "hybrid", "cnn", "rnn", "transformer")

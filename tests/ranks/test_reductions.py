@@ -6,7 +6,7 @@ import pytest
 import torch
 from cases_loss import Classifier, PerToken, tokens
 from casetable import Counting, Linear, Net, x
-from test_watching import codes, report_on
+from test_watched_calls import codes, report_on
 from torch import nn
 from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
 

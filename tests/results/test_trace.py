@@ -10,7 +10,7 @@ from samples import drawn, observed, simulated
 
 import dpdemo
 from dpdemo.config.load import make_config
-from dpdemo.running.epoch import make_dataset
+from dpdemo.epochs.epoch import make_dataset
 
 SPY = """
 import torch

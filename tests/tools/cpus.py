@@ -28,13 +28,13 @@ PROCESSORS = (OLDEST, AVX2, AVX512)
 """Settings of three processors: each library's kernels, and as many threads as cores."""
 COMPUTING = [
     "tests/virtual", "tests/splitting", "tests/checking", "tests/memory", "tests/models",
-    "tests/running/test_ddp.py", "tests/running/test_runner.py", "tests/results",
+    "tests/epochs/test_ddp.py", "tests/epochs/test_runner.py", "tests/results",
     "tests/explaining", "tests/cli/test_explain.py", "tests/test_fuzz.py", "tests/test_readme.py",
 ]  # fmt: skip
 """Tests whose assertions depend on a kernel's numbers, or on its temporary memory."""
 SHORT = [
     "tests/splitting", "tests/checking/test_clean_models.py",
-    "tests/executing/test_watching.py",
+    "tests/programs/test_watched_calls.py",
     "tests/explaining", "tests/cli/test_explain.py", "tests/results", "tests/models",
     "tests/test_fuzz.py::test_random_programs_equal_chunks_by_hand",
 ]  # fmt: skip

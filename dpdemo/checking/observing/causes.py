@@ -9,6 +9,7 @@ import torch
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.rows import likely_rows
+from dpdemo.calls.tree import flatten, rebuild, tensors_in
 from dpdemo.checking.evidence import Comparison, LossGradients
 from dpdemo.checking.observing import compare
 from dpdemo.checking.observing.holders import core_of
@@ -20,7 +21,6 @@ from dpdemo.checking.running.runs import Ran, Runner, Whole
 from dpdemo.checking.source import code_of
 from dpdemo.models.inputs import Arguments
 from dpdemo.results.findings import Place
-from dpdemo.watching.tree import flatten, rebuild, tensors_in
 
 _ROUNDING = 1e-3
 """In double precision round-off shrinks by 5e8, and what truly differs does not shrink at all."""

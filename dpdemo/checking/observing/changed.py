@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from dpdemo.calls.tree import tensors_in
 from dpdemo.checking.evidence import Kind, StateChange
 from dpdemo.checking.observing import compare, state
 from dpdemo.checking.observing.freezing import as_value, frozen, same
@@ -16,7 +17,6 @@ from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.runs import Ran, Runner
 from dpdemo.checking.source import writing_argument
 from dpdemo.models.inputs import Arguments
-from dpdemo.watching.tree import tensors_in
 
 _KEPT = ("attribute", "container", "mode")
 

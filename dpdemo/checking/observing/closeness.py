@@ -3,7 +3,7 @@
 import torch
 
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
-from dpdemo.watching.unseen import are_plain, on_cpu, unseen
+from dpdemo.calls.unseen import are_plain, on_cpu, unseen
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
+from dpdemo.calls.tree import flatten, rebuild, tensors_in
+from dpdemo.calls.unseen import unseen
 from dpdemo.checking.evidence import UNEQUAL, LossGradients
 from dpdemo.checking.observing.closeness import copy_of, same_numbers
-from dpdemo.watching.tree import flatten, rebuild, tensors_in
-from dpdemo.watching.unseen import unseen
 
 _OF_GRADIENTS = 5
 """Gradients take about as many more operators as this, and are compared by their norm."""

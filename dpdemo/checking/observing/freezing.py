@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.calls.tree import text_of
 from dpdemo.checking import evidence
 from dpdemo.checking.evidence import Value
 from dpdemo.checking.observing.closeness import copy_of, identical, same_numbers
 from dpdemo.checking.observing.holders import attributes, is_array, is_code, is_of_users
-from dpdemo.watching.tree import text_of
 
 _CONTAINERS = (list, dict, set, tuple, collections.deque, bytearray, array.array)
 _PLAIN = (int, float, complex, bool, type(None))

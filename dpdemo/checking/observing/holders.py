@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.distributions import Distribution, Transform
 
+from dpdemo.calls.tree import text_of
 from dpdemo.models.frames import is_users
-from dpdemo.watching.tree import text_of
 
 
 def core_of(model: nn.Module) -> nn.Module:

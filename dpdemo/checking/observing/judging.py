@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dpdemo.calls.tree import flatten, rebuild
 from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import COARSE, Comparison, LossGradients, Probe, Raised, Single
 from dpdemo.checking.observing import compare
@@ -19,7 +20,6 @@ from dpdemo.checking.recording.drafts import Draft, raised
 from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.runs import Ran, Runner
 from dpdemo.models.failure import users_code
-from dpdemo.watching.tree import flatten, rebuild
 
 
 @dataclass

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.calls.tree import entries, flatten, rebuild, text_of
+from dpdemo.calls.unseen import on_cpu, unseen
 from dpdemo.checking.evidence import Leaf
 from dpdemo.checking.observing.closeness import name_of
 from dpdemo.checking.observing.holders import attributes, is_array
 from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_repeated, length_of
-from dpdemo.watching.tree import entries, flatten, rebuild, text_of
-from dpdemo.watching.unseen import on_cpu, unseen
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.Size)
 

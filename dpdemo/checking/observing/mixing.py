@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from dpdemo.calls.tree import flatten, tensors_in
 from dpdemo.checking.observing.closeness import same_numbers
 from dpdemo.checking.source import code_of, line_of
 from dpdemo.results.findings import Place
-from dpdemo.watching.tree import flatten, tensors_in
 
 _MOST_STEPS = 2000
 """A forward that goes through a loop may take many."""

@@ -10,9 +10,9 @@ from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from dpdemo.arithmetic.chunk import split_batch
+from dpdemo.calls.tree import rebuild, tensors_in
 from dpdemo.checking.recording.drafts import Draft, Splitter
 from dpdemo.checking.recording.inside import threads_state
-from dpdemo.watching.tree import rebuild, tensors_in
 
 _IN_CHUNKS = "its arguments are in chunks already"
 

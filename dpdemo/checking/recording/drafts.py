@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from dpdemo.calls.tree import flatten
 from dpdemo.checking.evidence import Call, Raised, Replica, Stage
 from dpdemo.checking.observing.hooks import Reach
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments, named, structure
@@ -15,7 +16,6 @@ from dpdemo.checking.recording.inside import Watch, being, here, threads_state
 from dpdemo.checking.source import functions_in, places_in, text_around
 from dpdemo.models.failure import Stopped, as_exception
 from dpdemo.models.rows import pictures_in
-from dpdemo.watching.tree import flatten
 
 
 def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:

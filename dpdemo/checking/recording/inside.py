@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.jit._builtins import _get_builtin_table as builtins_of_scripts
 
+from dpdemo.calls.seam import WhileAny, around, replaced
 from dpdemo.checking.evidence import HOOKS_OF, Event
 from dpdemo.checking.observing.hooks import Reach
 from dpdemo.checking.source import calling_place
 from dpdemo.models.frames import is_users
-from dpdemo.watching.seam import WhileAny, around, replaced
 
 _FACTORIES = (
     "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",

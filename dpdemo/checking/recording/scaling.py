@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.amp import GradScaler
 
+from dpdemo.calls.tree import tensors_in
 from dpdemo.virtual.applying import Patch, applied
-from dpdemo.watching.tree import tensors_in
 
 _MAX_PASSES = 16
 

@@ -1,6 +1,6 @@
 """Recording calls that split a batch, step by step, while genuine DataParallel makes them.
 
-It stands around the steps of the one seam (`watching/seam.py`), so it sees calls of DataParallel and of
+It stands around the steps of the one seam (`calls/seam.py`), so it sees calls of DataParallel and of
 its subclasses, of `data_parallel`, and of the functions called by hand. Each replica is called through a
 `Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions of all replicas,
 not only of the lowest one that failed, with true tracebacks.
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dpdemo.calls.seam import around
 from dpdemo.checking.evidence import Stage
 from dpdemo.checking.recording.by_hand import (
     Made,
@@ -27,7 +28,6 @@ from dpdemo.checking.recording.by_hand import (
 from dpdemo.checking.recording.drafts import Draft, Watched, raised
 from dpdemo.checking.recording.inside import being, here, threads_state, watched_by
 from dpdemo.models.frames import without_watchers
-from dpdemo.watching.seam import around
 
 
 def _raise(error: Exception) -> None:

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
+from dpdemo.calls.tree import entries, with_parts
 from dpdemo.checking.evidence import Mode
 from dpdemo.checking.observing.holders import attributes, core_of, walk
-from dpdemo.watching.tree import entries, with_parts
 
 Stays = Callable[[torch.Tensor], bool]
 """Says which tensors stay where they are when the others are moved to a GPU."""

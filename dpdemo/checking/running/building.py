@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.calls.seam import replaced
 from dpdemo.checking.errors import find
 from dpdemo.checking.evidence import Event, Raised
 from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.source import calling_place
 from dpdemo.errors import UsageError, about
 from dpdemo.models.user import make_model
-from dpdemo.watching.seam import replaced
 
 SEED = 0
 

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel._functions import Scatter
 
+from dpdemo.calls.tree import rebuild, tensors_in
 from dpdemo.checking.evidence import Raised
 from dpdemo.checking.observing import state
 from dpdemo.checking.observing.holders import core_of
@@ -31,7 +32,6 @@ from dpdemo.checking.running.copying import ModelSource
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_for_gpus, rows_of
-from dpdemo.watching.tree import rebuild, tensors_in
 
 Whole = Mapping[str, torch.Tensor]
 """Arguments that are not cut, by path."""

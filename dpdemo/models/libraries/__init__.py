@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from dpdemo.watching.tree import rebuild
+from dpdemo.calls.tree import rebuild
 
 Row = dict[str, Any]
 """One sample by name: tensors with a batch dimension of 1; floats without numbers are on the meta device."""

@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 
+from dpdemo.calls.tree import tensors_in
 from dpdemo.models.frames import OURS
 from dpdemo.ranks.events import (
     Late,
@@ -47,7 +48,6 @@ from dpdemo.ranks.observe.notes import NOWHERE, around, never_raises, users_line
 from dpdemo.ranks.observe.numbers import checksum, is_checked, is_finite, local, total, value, values
 from dpdemo.ranks.observe.steps import StepNotes
 from dpdemo.virtual.labels import flat_tensors
-from dpdemo.watching.tree import tensors_in
 
 if TYPE_CHECKING:
     from dpdemo.ranks.observe.loaders import LoaderNotes

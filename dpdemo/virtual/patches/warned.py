@@ -9,7 +9,7 @@ from typing import Any
 
 from dpdemo.virtual.applying import stands_in
 
-_ROOMS = ("virtual", "watching", "ranks", "executing")
+_ROOMS = ("virtual", "calls", "ranks", "programs")
 _BETWEEN = tuple(f"{Path(__file__).parents[2] / room}/" for room in _ROOMS)
 """The rooms whose functions stand between a program and PyTorch."""
 

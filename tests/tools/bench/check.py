@@ -18,7 +18,7 @@ from torch import nn
 
 from dpdemo.checking import check
 from dpdemo.checking.running.batches import plan
-from dpdemo.executing.callcheck import CallCheck
+from dpdemo.programs.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus
 
 STEPS = 30

@@ -7,10 +7,10 @@ import torch
 from quick import QUICK, line, medians
 
 from dpdemo.config.fields import Config
+from dpdemo.epochs.devices import opened
+from dpdemo.epochs.dp import place
+from dpdemo.epochs.epoch import Watch, make_loader, run_epoch
 from dpdemo.models.modules import build
-from dpdemo.running.devices import opened
-from dpdemo.running.dp import place
-from dpdemo.running.epoch import Watch, make_loader, run_epoch
 
 GOAL = 1.25
 

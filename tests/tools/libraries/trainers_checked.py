@@ -9,7 +9,7 @@ import pytest
 import torch
 from sentence_pairs import rated_pairs, save_reader, sentence_model
 
-from dpdemo.executing.callcheck import CallCheck
+from dpdemo.programs.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus
 
 transformers = pytest.importorskip("transformers")
