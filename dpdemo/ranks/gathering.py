@@ -21,10 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpdemo.ranks.deadlocks import NONE_LEFT, NOT_STARTED, failure, mismatch, never_joined, stuck
+from dpdemo.ranks.deadlocks import NONE_LEFT, NOT_STARTED, never_joined
 from dpdemo.ranks.log import FOLDER, NOTES, RankLog
 from dpdemo.ranks.processes import forked_by, has_reader, is_alive, may_become_ranks
 from dpdemo.ranks.report import summary
+from dpdemo.ranks.watch import Verdict, blocked, closed, watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,36 +103,42 @@ class Gathering:
             signal.signal(signal.SIGTERM, report)
 
     def _watch(self, on_stuck: OnStuck, ends_process: bool) -> None:
-        process = os.getpid()
-        while not self.is_over and os.getpid() == process:
-            time.sleep(_POLL_S)
+        for name, verdict in watch(self._look, _POLL_S):
+            logs = self._waiting() if name == _JOINING else dict(self.worlds())[name]
+            self.problems[name] = verdict.message
             with contextlib.suppress(Exception):
-                self.read()
-                for name, logs, message in self._look():
-                    if message:
-                        self.problems[name] = message
-                        with contextlib.suppress(Exception):
-                            on_stuck(message)
-                        self._end(logs, ends_process=ends_process)
+                on_stuck(verdict.message)
+            self._end(logs, ends_process=ends_process)
 
-    def _look(self) -> Iterator[tuple[str, list[RankLog], tuple[str, ...]]]:
-        """Yield the ranks of each world, with the reason why they can never go on, if there is one."""
-        for name, logs in self.worlds():
-            is_whole = len(logs) == (logs[0].world or (0, 0))[1]
-            # if a rank failed, the program's launcher stops the others
-            if name not in self.problems and is_whole and not any(log.is_broken or log.code for log in logs):
-                yield name, logs, mismatch(logs) or stuck(logs)
-        waiting = [log for log in self.logs.values() if log.joining and log.waiting and log.code is None]
+    def _look(self) -> list[tuple[str, Verdict | None]] | None:
+        """Judge each world; None once nobody asks any more."""
+        if self.is_over:
+            return None
+        with contextlib.suppress(Exception):
+            self.read()
+            found = [(name, _judged(logs)) for name, logs in self.worlds()]
+            return [*found, (_JOINING, self._never_joined())]
+        return []
+
+    def _waiting(self) -> list[RankLog]:
+        """Return the ranks that wait for others to join."""
+        return [log for log in self.logs.values() if log.joining and log.waiting and log.code is None]
+
+    def _never_joined(self) -> Verdict | None:
+        """Return for which ranks others wait in vain, once no process is left that could become one."""
+        waiting = self._waiting()
         others = may_become_ranks() if waiting and not self.is_one_of_ranks else None
         if others is None or others - set(map(_process, waiting)):
             self.missing_since = None
-            return
+            return None
         size = max(log.joining[1] for log in waiting if log.joining)
         known = {log.number for log in self.logs.values()}
         if self._num_candidates() >= size:
-            yield _JOINING, waiting, never_joined(waiting, known, NONE_LEFT)
-        else:  # of fewer processes than ranks, the others are started elsewhere, or by mistake nowhere
-            self._note_missing(never_joined(waiting, known, NOT_STARTED))
+            lines = never_joined(waiting, known, NONE_LEFT)
+            return Verdict(1, lines) if lines else None
+        # of fewer processes than ranks, the others are started elsewhere, or by mistake nowhere
+        self._note_missing(never_joined(waiting, known, NOT_STARTED))
+        return None
 
     def _note_missing(self, lines: Sequence[str]) -> None:
         """Write which ranks are missing, once that has lasted."""
@@ -174,17 +181,19 @@ class Gathering:
         self.is_over = True
         for log in self.logs.values():
             _settle(log)
-        return tuple(self._result(program, name, logs) for name, logs in self.worlds())
-
-    def _result(self, program: Program, name: str, logs: Sequence[RankLog]) -> RanksResult:
-        message = self.problems.get(name, ())
-        if not message and any(log.has_failed for log in logs):
-            message = mismatch(logs) or failure(logs, "ended before its time")[1]
-        return summary(program, logs, message)
+        return tuple(
+            summary(program, logs, self.problems.get(name) or closed(logs)) for name, logs in self.worlds()
+        )
 
 
 def _process(log: RankLog) -> int:
     return int(log.path.stem)
+
+
+def _judged(logs: Sequence[RankLog]) -> Verdict | None:
+    """Judge a world whose ranks have all joined. If one has failed, the program's launcher stops the rest."""
+    is_whole = len(logs) == (logs[0].world or (0, 0))[1]
+    return blocked(logs) if is_whole and not any(log.code for log in logs) else None
 
 
 def _settle(log: RankLog) -> None:

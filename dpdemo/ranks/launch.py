@@ -2,7 +2,7 @@
 
 Each rank gets torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, …) and nothing of torchelastic, whose own
 store hangs programs that have a port of their own. Before each collective a rank appends a line to a file
-(`log.py`). Ranks that can never go on (`deadlocks.py`) are named at once, and all are stopped.
+(`log.py`). All are stopped once there is a verdict on them (`watch.py`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from dpdemo.ranks.deadlocks import failure, first_failure, mismatch, stuck
 from dpdemo.ranks.log import FOLDER, NOTES, RankLog
+from dpdemo.ranks.watch import LAST_WORDS_S, Launched, Verdict, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _POLL_S = 0.05
-_LAST_WORDS_S = 0.5
 _CLEAN_UP_S = 3.0
 """Time that ranks get to clean up and write their notes after Ctrl-C."""
-_LOST_S = 2.0
-"""Seconds that a rank which raised an error gets to end, and that a lost connection waits for its cause."""
 _whole_lines = threading.Lock()
 
 
@@ -60,13 +57,10 @@ class Rank(RankLog):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The end of all ranks: the exit code, a message, and which ranks failed by themselves, in order."""
+class Outcome(Verdict):
+    """The end of all ranks, and the signal by which the user stopped them, if one did."""
 
-    ranks: Sequence[Rank]
-    code: int
-    message: tuple[str, ...] = ()
-    failures: tuple[RankLog, ...] = ()
+    ranks: Sequence[Rank] = ()
     stopped_by: signal.Signals | None = None
 
 
@@ -90,6 +84,15 @@ def launch(
 
     """
     ranks: list[Rank] = []
+
+    world, stopped_by = Launched(), None
+
+    def look() -> list[tuple[str, Verdict | None]]:
+        for rank in ranks:
+            rank.look()
+        on_look(ranks)
+        return [("all", world.judge(ranks))]
+
     prefix = f"{FOLDER}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         try:
@@ -100,17 +103,18 @@ def launch(
                     process = _start(command, added, has_terminal=has_terminal and not number)
                     ranks.append(Rank(number, Path(folder), process))
                     ranks[-1].pumps = _pumps(number, process)
-                outcome = _watch(ranks, on_look)
+                verdict = next(watch(look, _POLL_S))[1]
         except _Stopped as stopped:
-            outcome = _interrupted(ranks, stopped.by, stopped.by if has_terminal else signal.SIGTERM)
+            stopped_by = stopped.by
+            verdict = _interrupted(ranks, stopped.by, stopped.by if has_terminal else signal.SIGTERM)
         finally:
             stop(ranks)
         for rank in ranks:
             for pump in rank.pumps:
                 pump.join(timeout=2)  # a grandchild may hold the pipe open
             rank.look()
-        _print_tracebacks(outcome.failures)
-    return outcome
+        _print_tracebacks(verdict.failures)
+    return Outcome(**vars(verdict), ranks=ranks, stopped_by=stopped_by)
 
 
 def environment_of(number: int, num_ranks: int, port: int) -> dict[str, str]:
@@ -203,7 +207,7 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _interrupted(ranks: Sequence[Rank], by: signal.Signals, passed_on: signal.Signals) -> Outcome:
+def _interrupted(ranks: Sequence[Rank], by: signal.Signals, passed_on: signal.Signals) -> Verdict:
     """Report where each rank was when the user stopped them, and wait for their clean-up."""
     for rank in ranks:
         rank.look()
@@ -213,7 +217,7 @@ def _interrupted(ranks: Sequence[Rank], by: signal.Signals, passed_on: signal.Si
     deadline = time.monotonic() + _CLEAN_UP_S
     while time.monotonic() < deadline and any(rank.process.poll() is None for rank in ranks):
         time.sleep(_POLL_S)
-    return Outcome(ranks, 128 + by, (f"{by.name}: all ranks were stopped", *where), stopped_by=by)
+    return Verdict(128 + by, (f"{by.name}: all ranks were stopped", *where))
 
 
 def stop(ranks: Sequence[Rank]) -> None:
@@ -221,51 +225,12 @@ def stop(ranks: Sequence[Rank]) -> None:
     for rank in ranks:
         if rank.process.poll() is None:
             rank.send(signal.SIGTERM)
-    deadline = time.monotonic() + _LAST_WORDS_S
+    deadline = time.monotonic() + LAST_WORDS_S
     for rank in ranks:
         with contextlib.suppress(subprocess.TimeoutExpired):
             rank.process.wait(max(0.0, deadline - time.monotonic()))
         rank.send(signal.SIGKILL)
         rank.process.wait()
-
-
-def _watch(ranks: list[Rank], on_look: Callable[[Sequence[Rank]], None]) -> Outcome:
-    """Wait until all ranks have ended, or until one can never go on."""
-    while True:
-        for rank in ranks:
-            rank.look()
-        on_look(ranks)
-        if any(rank.has_failed for rank in ranks):
-            return _failed(ranks)
-        is_known = not any(rank.is_broken for rank in ranks)
-        message = (mismatch(ranks) or stuck(ranks)) if is_known else ()
-        if message:
-            return Outcome(ranks, 1, message)
-        if all(rank.code == 0 for rank in ranks):
-            return Outcome(ranks, 0)
-        time.sleep(_POLL_S)
-
-
-def _failed(ranks: Sequence[Rank]) -> Outcome:
-    """Wait a moment for the other ranks, then name the rank that failed first and where the others waited."""
-    begun = time.monotonic()
-    while True:
-        for rank in ranks:
-            rank.look()
-        message = () if any(rank.is_broken for rank in ranks) else mismatch(ranks)
-        if message:  # gloo ends a process that gets more than it expects
-            return Outcome(ranks, 1, message)
-        first = first_failure(ranks)
-        patience = _LOST_S if first is None or first.code is None else _LAST_WORDS_S
-        if all(rank.code is not None for rank in ranks) or time.monotonic() - begun > patience:
-            break
-        time.sleep(_POLL_S)
-    first, message = failure(ranks)
-    if first is None:
-        return Outcome(ranks, 1, message)
-    code = first.code or 1
-    others = [rank for rank in ranks if rank.has_failed and not rank.is_consequence and rank is not first]
-    return Outcome(ranks, 128 - code if code < 0 else code, message, (first, *others))
 
 
 def _print_tracebacks(ranks: Sequence[RankLog]) -> None:

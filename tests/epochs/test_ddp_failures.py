@@ -166,7 +166,7 @@ class TestTheEndOfRanks:
             for event in events:
                 rank.take(event)
         failed = tuple(ranks[number] for number in failures)
-        return report_of(Outcome(ranks, code, (), failed, stopped_by), Devices.cpu(2))
+        return report_of(Outcome(code, (), failed, ranks, stopped_by), Devices.cpu(2))
 
     def record(self, rank, batches=2):
         group = BatchGroup(1, batches, 5, (Replica(0, "cpu", 5, (), ()),), Devices(), Outside("", "", (), ()))
