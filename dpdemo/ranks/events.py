@@ -59,6 +59,14 @@ class Began(Event):
 
 
 @dataclass(frozen=True)
+class Unobserved(Event):
+    """An observer, or one of its patches, could not be installed (`observe/notes.py`)."""
+
+    what: str
+    error: str
+
+
+@dataclass(frozen=True)
 class Joining(Event):
     """The rank is about to join a process group (`observe/waits.py`)."""
 

@@ -116,7 +116,8 @@ class Gathering:
             return None
         with contextlib.suppress(Exception):
             self.read()
-            found = [(name, _judged(logs)) for name, logs in self.worlds()]
+            worlds = [world for world in self.worlds() if world[0] not in self.problems]
+            found = [(name, _judged(logs)) for name, logs in worlds]
             return [*found, (_JOINING, self._never_joined())]
         return []
 

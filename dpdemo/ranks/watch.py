@@ -33,13 +33,9 @@ Look = Callable[[], Iterable[tuple[str, Verdict | None]] | None]
 
 
 def watch(look: Look, pause: float) -> Iterator[tuple[str, Verdict]]:
-    """Look at worlds again and again, and yield the first verdict on each."""
-    done: set[str] = set()
+    """Look at worlds again and again, and yield the verdicts."""
     while (found := look()) is not None:
-        for name, verdict in found:
-            if verdict is not None and name not in done:
-                done.add(name)
-                yield name, verdict
+        yield from ((name, verdict) for name, verdict in found if verdict is not None)
         time.sleep(pause)
 
 

@@ -1,19 +1,21 @@
-"""A patch as data; `stands_in`, which registers one beside its function; and `applied`, which undoes them.
+"""A patch as data; `stands_in`, which registers one beside its function; and `Patches`, which undo them.
 
 Everything that virtual GPUs replace in PyTorch is registered where the replacement is written, with the
-reason why. `patches/__init__.py` collects what was registered.
+reason why. `patches/__init__.py` collects what was registered. Observers of ranks apply theirs one by one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from dpdemo.virtual.state import Session
 
@@ -24,6 +26,8 @@ _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _AS_SEQUENCE = object.__basicsize__ + 11 * _POINTER  # in PyTypeObject (Include/cpython/object.h)
 _SQ_ITEM = 3 * _POINTER  # in PySequenceMethods
 _Value = TypeVar("_Value")
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Decorates a function that gets PyTorch's own as its first argument, and goes around that."""
 
 
 class Patch(NamedTuple):
@@ -107,19 +111,61 @@ def always(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
+class Patches:
+    """Patches that are applied one after another, at any time, and undone together: last first."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, Any, Any]] = []  # an ExitStack would cost as much as the patches
+
+    def apply(self, patch: Patch) -> None:
+        """Apply a patch, and remember what was there before."""
+        owner, name, value, _ = patch
+        before = attributes(owner).get(name, _ABSENT)
+        _put(owner, name, value)
+        self._undo.append((owner, name, before))
+
+    def around(self, owner: Any, *names: str, why: str) -> Wrap:
+        """Put a function around PyTorch's own, which it gets as its first argument.
+
+        Args:
+            owner: a module or a class; a tuple where several have the same function.
+            names: of the function there; several where a class has it under more than one.
+            why: the reason.
+
+        """
+
+        def put(observer: Callable[..., Any]) -> Callable[..., Any]:
+            owners = owner if isinstance(owner, tuple) else (owner,)
+            original = getattr(owners[0], names[0])
+
+            @functools.wraps(original)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return observer(original, *args, **kwargs)
+
+            is_static = isinstance(attributes(owners[0]).get(names[0]), staticmethod)
+            for each in owners:
+                for name in names:
+                    self.apply(Patch(each, name, staticmethod(call) if is_static else call, why))
+            return call
+
+        return put
+
+    def undo(self) -> None:
+        """Put everything back, whatever happens."""
+        _put_back(self._undo)
+
+
 @contextlib.contextmanager
 def applied(patches: Iterable[Patch]) -> Iterator[None]:
     """Apply `patches`, and put everything back on the way out, last first."""
-    undo: list[tuple[Any, Any, Any]] = []  # an ExitStack would cost as much as the patches themselves
+    opened = Patches()
     try:
-        for owner, name, value, _ in patches:
-            before = attributes(owner).get(name, _ABSENT)
-            _put(owner, name, value)
-            undo.append((owner, name, before))
+        for patch in patches:
+            opened.apply(patch)
         yield
     finally:
         torch.accelerator.get_device_capability.cache_clear()
-        _put_back(undo)
+        opened.undo()
 
 
 def _put_back(undo: list[tuple[Any, Any, Any]]) -> None:

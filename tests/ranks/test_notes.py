@@ -3,9 +3,15 @@
 import os
 import sys
 import threading
+from types import SimpleNamespace
 
-from dpdemo.ranks.events import Began, Event, FileWritten
+import torch
+
+from dpdemo.ranks.events import Began, Event, FileWritten, Unobserved
+from dpdemo.ranks.observe.follow import observe
 from dpdemo.ranks.observe.notes import Notes
+from dpdemo.virtual.applying import _ABSENT, attributes
+from dpdemo.virtual.ops.collectives import listeners
 
 EVENT = FileWritten("a.pt", 1, "train.py:3")
 
@@ -30,3 +36,61 @@ def test_an_observer_that_sees_the_notes_own_folder_made_does_not_wait_for_itsel
     writer.join(timeout=60)
     assert not writer.is_alive()
     assert seen == [False]
+
+
+def events(folder):
+    return [Event.from_line(line) for line in (folder / f"{os.getpid()}.jsonl").read_bytes().splitlines()]
+
+
+def module(name):
+    return name.upper()
+
+
+def test_what_observers_replace_is_put_back_at_the_end(tmp_path):
+    notes, owner, listeners = Notes(tmp_path), SimpleNamespace(load=module), []
+
+    @notes.around(owner, "load", why="a module is loaded")
+    def load(original, name):
+        return original(name) + "!"
+
+    notes.listen(listeners, load)
+    assert owner.load("a") == "A!"
+    assert listeners == [load]
+    notes.close()
+    assert owner.load is module
+    assert listeners == []
+
+
+def test_a_patch_whose_attribute_has_moved_costs_its_own_line(tmp_path):
+    notes, owner = Notes(tmp_path), SimpleNamespace(load=module)
+    for name in ("moved", "load"):
+        notes.around(owner, name, why=f"{name} is called")(lambda original, name: original(name) + "!")
+    assert owner.load("a") == "A!"
+    notes.write(EVENT)
+    moved = "AttributeError: 'types.SimpleNamespace' object has no attribute 'moved'"
+    assert events(tmp_path) == [Began(), Unobserved("moved is called", moved), EVENT]
+
+
+def test_an_observer_that_cannot_begin_is_noted_and_no_file_is_made_for_it_alone(tmp_path):
+    notes = Notes(tmp_path / "new")
+    assert notes.install("files", lambda: 1 // 0) is None
+    assert not (tmp_path / "new").exists()
+    notes.write(EVENT)
+    assert events(tmp_path / "new")[1] == Unobserved(
+        "files", "ZeroDivisionError: integer division or modulo by zero"
+    )
+
+
+def test_all_observers_find_what_they_replace_and_put_it_back(tmp_path):
+    notes, backward, before = Notes(tmp_path), torch.autograd.backward, list(listeners)
+    observe(notes, is_launched=False, is_late=False)
+    assert notes.first == [Began()]
+    assert torch.autograd.backward is not backward
+    applied = list(notes.patches._undo)
+    assert len(applied) > 20
+    notes.close()
+    assert torch.autograd.backward is backward
+    assert listeners == before
+    for owner, name, _ in applied:
+        first = next(value for at, key, value in applied if at is owner and key == name)
+        assert attributes(owner).get(name, _ABSENT) is first

@@ -89,6 +89,6 @@ def test_a_bug_in_a_search_costs_a_line_and_the_ranks_continue(monkeypatch, capf
     assert capfd.readouterr().err.count(note) == 1
 
 
-def test_a_world_gets_one_verdict():
-    looks = iter([[("a", None)], [("a", Verdict(1))], [("a", Verdict(1)), ("b", Verdict())], None])
+def test_the_watcher_looks_until_nobody_asks_any_more():
+    looks = iter([[("a", None)], [("a", Verdict(1)), ("b", Verdict())], None])
     assert list(watch(lambda: next(looks), 0)) == [("a", Verdict(1)), ("b", Verdict())]

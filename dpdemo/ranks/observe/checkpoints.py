@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.ranks.events import Checkpoint
-from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.notes import never_raises, users_line
 from dpdemo.ranks.observe.numbers import local, total
-from dpdemo.startup.hook import when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +66,7 @@ def watch(notes: Notes) -> None:
 
     def follow(module: Any) -> None:
         # `save` itself may be imported by name before
-        @around(module, "_save_state_dict")
+        @notes.around(module, "_save_state_dict", why="a checkpoint is saved")
         def save(run: Any, *args: Any, **kwargs: Any) -> Any:
             found.sums = {}
             result = run(*args, **kwargs)
@@ -75,10 +74,10 @@ def watch(notes: Notes) -> None:
             return result
 
     def plan(module: Any) -> None:
-        @around(module.DefaultSavePlanner, "create_local_plan")
+        @notes.around(module.DefaultSavePlanner, "create_local_plan", why="its state is flat by then")
         def create(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
             found.planned(self.state_dict)
             return run(self, *args, **kwargs)
 
-    when_imported("torch.distributed.checkpoint.state_dict_saver", never_raises(follow))
-    when_imported("torch.distributed.checkpoint.default_planner", never_raises(plan))
+    notes.when_imported("torch.distributed.checkpoint.state_dict_saver", follow)
+    notes.when_imported("torch.distributed.checkpoint.default_planner", plan)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from dpdemo.ranks.events import NEW_GROUP, POINT_TO_POINT, Collective, Group
-from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.notes import never_raises, users_line
 from dpdemo.virtual.labels import flat_tensors
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def watch(notes: Notes, backward_passes: Callable[[], int]) -> CollectiveNotes:
     made = CollectiveNotes(notes, backward_passes)
     c10d: Any = dist.distributed_c10d
 
-    @around(c10d, "_new_group_with_tag")
+    @notes.around(c10d, "_new_group_with_tag", why="all ranks have to make a group")
     def new_group(make: Any, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         everyone = list(range(dist.get_world_size()))
         chosen = everyone if ranks is None else sorted(ranks)
@@ -131,12 +131,11 @@ def watch(notes: Notes, backward_passes: Callable[[], int]) -> CollectiveNotes:
             made.made_group("new_group", chosen, everyone)
         return make(ranks, *args, **kwargs)
 
-    @around(c10d, "split_group")
+    @notes.around((c10d, dist), "split_group", why="all ranks have to split a group")
     def split_group(
         split: Any, parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         made.made_group("split_group", split_ranks, dist.get_process_group_ranks(parent_pg))
         return split(parent_pg, split_ranks, *args, **kwargs)
 
-    dist.split_group = split_group
     return made

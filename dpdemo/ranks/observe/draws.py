@@ -56,4 +56,4 @@ class DrawNotes:
 
 def watch(notes: Notes, steps: Callable[[], int]) -> None:
     """Look at the draws of this process; `steps` counts its optimizer steps."""
-    listening.draws.append(DrawNotes(notes, steps).drawn)
+    notes.listen(listening.draws, DrawNotes(notes, steps).drawn)

@@ -10,7 +10,6 @@ import torch
 from dpdemo.ranks.events import Replicated
 from dpdemo.ranks.observe.notes import never_raises, users_line
 from dpdemo.ranks.observe.numbers import total, values
-from dpdemo.startup.hook import when_imported
 
 if TYPE_CHECKING:
     from dpdemo.ranks.observe.notes import Notes
@@ -48,14 +47,10 @@ def watch(notes: Notes) -> None:
     found = DTensorNotes(notes)
 
     def follow(module: Any) -> None:
-        original = module.DTensor.from_local
-
-        def from_local(local_tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            made = original(local_tensor, *args, **kwargs)
+        @notes.around(module.DTensor, "from_local", why="ranks may give other tensors as the same")
+        def from_local(make: Any, local_tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            made = make(local_tensor, *args, **kwargs)
             found.made(local_tensor, made)
             return made
 
-        from_local.__doc__ = original.__doc__
-        module.DTensor.from_local = staticmethod(from_local)
-
-    when_imported("torch.distributed.tensor._api", never_raises(follow))
+    notes.when_imported("torch.distributed.tensor._api", follow)

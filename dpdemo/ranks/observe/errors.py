@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from dpdemo.models.advice import advice
 from dpdemo.models.frames import is_installed, users_frames, without_watchers
 from dpdemo.ranks.events import Failure
-from dpdemo.ranks.observe.notes import NOWHERE, around, short
+from dpdemo.ranks.observe.notes import NOWHERE, short
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from dpdemo.ranks.observe.notes import Notes
+    from dpdemo.virtual.applying import Wrap
 
 _LOST = re.compile(
     r"Connection (closed|reset|refused|was)|(recvValue|sendBytes) failed|Broken pipe|[Ff]ailed to recv"
@@ -35,7 +36,6 @@ def is_lost(error: BaseException) -> bool:
 
 def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launched: bool) -> None:
     """Note an exception that nobody catches, in the program or in the function of a process."""
-    before = sys.excepthook
 
     def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> bool:
         """Return whether the launcher prints the traceback."""
@@ -55,11 +55,13 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
         )
         return notes.write(failure) and text is not None
 
-    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    @notes.around(sys, "excepthook", why="a rank ends by an exception")
+    def excepthook(
+        before: Any, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         if not note(kind, error, trace):
             before(kind, error, trace)
 
-    sys.excepthook = excepthook
     _noters[os.getpid()] = note
 
 
@@ -67,10 +69,10 @@ _noters: dict[int, Callable[..., object]] = {}
 """By process, how it notes an error; one that is forked is none of ours until it joins a process group."""
 
 
-def watch_processes() -> None:
+def watch_processes(around: Callable[..., Wrap]) -> None:
     """Also note an exception that ends the function of a process, in this one or one forked from it."""
 
-    @around(BaseProcess, "run")
+    @around(BaseProcess, "run", why="a rank that is a function ends by an exception")
     def noted_run(run: Any, self: BaseProcess) -> None:
         try:
             run(self)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from dpdemo.models.frames import is_installed, is_users
 from dpdemo.ranks.events import FileWritten, PathMade
-from dpdemo.ranks.observe.notes import NOWHERE, around, never_raises, users_line
+from dpdemo.ranks.observe.notes import NOWHERE, never_raises, users_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,9 +130,7 @@ def watch(notes: Notes, collectives: Callable[[], int]) -> None:
 
     sys.addaudithook(audit)
 
-    @around(torch.serialization, "save")
+    @notes.around((torch.serialization, torch), "save", why="C++ writes the file")
     def saved(save: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         found.wrote(f)
         save(obj, f, *args, **kwargs)
-
-    torch.save = saved

@@ -19,8 +19,8 @@ from dpdemo.ranks.processes import has_reader, is_running
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dpdemo.ranks.observe.notes import Notes
     from dpdemo.virtual import VirtualGpus
-
 
 _NOT_DESTROYED = (
     "[rank0]: Warning: WARNING: destroy_process_group() was not called before program exit, which can leak "
@@ -41,6 +41,33 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
 
     if not dist.is_available() or not dist.is_gloo_available():
         return
+    from dpdemo.ranks.observe.notes import Notes
+
+    notes = Notes(Path(folder))
+    sums = notes.install("ranks", lambda: observe(notes, is_launched=is_launched, is_late=is_late))
+
+    @functools.cache
+    def end() -> None:
+        if os.getpid() == notes.process:
+            indices = range(len(gpus.visible)) if gpus.is_started else ()
+            peaks = {f"cuda:{index}": gpus.peak_bytes(index) for index in indices}
+            if sums is not None:
+                sums({device: peak for device, peak in peaks.items() if peak})
+            notes.close()
+            if not has_reader(folder):  # it was killed, and could not remove them
+                shutil.rmtree(folder, ignore_errors=True)
+            known: Any = dist.distributed_c10d._world.pg_map  # empty after an abort
+            has_nccl = known.get(dist.group.WORLD, ("",))[0] == "nccl"
+            if has_nccl and dist.get_rank() == 0 and not hasattr(sys, "last_type"):
+                print(_NOT_DESTROYED, file=sys.stderr)  # noqa: T201 - ProcessGroupNCCL's own words
+            _let_threads_rest()
+
+    atexit.register(end)
+    multiprocessing.util.Finalize(None, end, exitpriority=0)  # a forked process calls no atexit function
+
+
+def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict[str, int]], None]:
+    """Install all observers, and return a function that notes their sums and the GPUs' peaks at the end."""
     from dpdemo.ranks.against import taps
     from dpdemo.ranks.observe import (
         checkpoints,
@@ -60,52 +87,37 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
         waits,
         wrappers,
     )
-    from dpdemo.ranks.observe.notes import Notes
     from dpdemo.virtual.ops.collectives import listeners
 
-    notes = Notes(Path(folder))
     drawn = loaders.watch(notes)
     modules = training.watch(notes, drawn)
-    wrappers.watch(modules)
     stepped = optimizers.watch(notes, modules)
     made = collectives.watch(notes, modules.backward_passes)
     loaded = loads.watch(notes)
-    checkpoints.watch(notes)
-    dtensors.watch(notes)
-    draws.watch(notes, lambda: modules.steps)
-    listeners.extend([modules.collective, made, graph.watch(notes), loaded.collective])
-    traps.watch(notes)
-    losses.watch(notes, drawn.sizes)
-    files.watch(notes, lambda: made.total)
-    reads.watch(notes, lambda: made.total)
     waits.watch(notes, modules, is_launched=is_launched)
     errors.watch(notes, modules.hints, is_launched=is_launched)
-    if is_launched:
-        taps.watch(notes)
-    if not is_late:
-        errors.watch_processes()
+    for listener in (modules.collective, made, graph.watch(notes), loaded.collective):
+        notes.listen(listeners, listener)
+    for name, begin in {
+        "models that are wrapped": lambda: wrappers.watch(modules),
+        "checkpoints": lambda: checkpoints.watch(notes),
+        "DTensors": lambda: dtensors.watch(notes),
+        "random numbers": lambda: draws.watch(notes, lambda: modules.steps),
+        "calls that go wrong": lambda: traps.watch(notes),
+        "losses": lambda: losses.watch(notes, drawn.sizes),
+        "files": lambda: files.watch(notes, lambda: made.total),
+        "numbers that are read": lambda: reads.watch(notes, lambda: made.total),
+        "steps for --check": lambda: taps.watch(notes) if is_launched else None,
+        "processes": lambda: None if is_late else errors.watch_processes(notes.around),
+    }.items():
+        notes.install(name, begin)
 
-    @functools.cache
-    def end() -> None:
-        if os.getpid() == notes.process:
-            indices = range(len(gpus.visible)) if gpus.is_started else ()
-            peaks = {f"cuda:{index}": gpus.peak_bytes(index) for index in indices}
-            drawn.end_all()
-            modules.end()
-            stepped.end()
-            loaded.end()
-            held = {device: peak for device, peak in peaks.items() if peak}
-            notes.write(Ended(held, tuple(modules.unused()), modules.backward_passes()))
-            if not has_reader(folder):  # it was killed, and could not remove them
-                shutil.rmtree(folder, ignore_errors=True)
-            known: Any = dist.distributed_c10d._world.pg_map  # empty after an abort
-            has_nccl = known.get(dist.group.WORLD, ("",))[0] == "nccl"
-            if has_nccl and dist.get_rank() == 0 and not hasattr(sys, "last_type"):
-                print(_NOT_DESTROYED, file=sys.stderr)  # noqa: T201 - ProcessGroupNCCL's own words
-            _let_threads_rest()
+    def sums(peaks: dict[str, int]) -> None:
+        for each in (drawn.end_all, modules.end, stepped.end, loaded.end):
+            each()
+        notes.write(Ended(peaks, tuple(modules.unused()), modules.backward_passes()))
 
-    atexit.register(end)
-    multiprocessing.util.Finalize(None, end, exitpriority=0)  # a forked process calls no atexit function
+    return sums
 
 
 def follow_program(gpus: VirtualGpus) -> Callable[[], object]:
@@ -121,26 +133,27 @@ def follow_program(gpus: VirtualGpus) -> Callable[[], object]:
     import torch.distributed as dist
 
     from dpdemo.ranks.observe import errors
+    from dpdemo.virtual.applying import Patches
 
     if not dist.is_available():
         return lambda: None
-    errors.watch_processes()
     c10d: Any = dist.distributed_c10d
-    join = c10d.init_process_group
+    patches, waiting = Patches(), Patches()
+    errors.watch_processes(patches.around)
 
-    @functools.wraps(join)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+    @waiting.around((c10d, dist), "init_process_group", why="this process becomes a rank")
+    def join(_: Any, *args: Any, **kwargs: Any) -> Any:
         if undo():
             follow(gpus, is_late=True)
         return c10d.init_process_group(*args, **kwargs)
 
     def undo() -> bool:
-        if c10d.init_process_group is not init_process_group:
-            return False
-        c10d.init_process_group = dist.init_process_group = join
-        return True
+        """Stop waiting, unless the program has put a function of its own around ours."""
+        is_ours = c10d.init_process_group is join
+        if is_ours:
+            waiting.undo()
+        return is_ours
 
-    c10d.init_process_group = dist.init_process_group = init_process_group
     return undo
 
 

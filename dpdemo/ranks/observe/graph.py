@@ -13,7 +13,7 @@ from torch.optim import optimizer as optimizers
 
 from dpdemo.ranks.events import OutOfGraph
 from dpdemo.ranks.log import public_name
-from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.notes import never_raises, users_line
 from dpdemo.ranks.observe.numbers import values
 from dpdemo.virtual.labels import flat_tensors
 
@@ -181,7 +181,7 @@ def watch(notes: Notes) -> GraphNotes:
     """Follow this process's backward passes; the result listens to collectives."""
     found = GraphNotes(notes)
 
-    @around(torch.autograd, "backward")
+    @notes.around(torch.autograd, "backward", why="the graph of a loss is known then")
     def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
         found.begins(tensors)
         try:
@@ -189,5 +189,5 @@ def watch(notes: Notes) -> GraphNotes:
         finally:
             found.root = None
 
-    optimizers.register_optimizer_step_pre_hook(lambda *_: found.steps())
+    notes.hooked(optimizers.register_optimizer_step_pre_hook(lambda *_: found.steps()))
     return found

@@ -20,10 +20,9 @@ from torch.distributed.algorithms.join import Join
 from torch.utils.data import DataLoader, dataloader
 
 from dpdemo.ranks.events import Fed
-from dpdemo.ranks.observe.notes import around, never_raises, users_line, users_lines
+from dpdemo.ranks.observe.notes import never_raises, users_line, users_lines
 from dpdemo.ranks.observe.passes import MAX_ROWS, Batch, Pass, line_of, read_before
 from dpdemo.ranks.observe.rows import Fingerprints, fingerprints
-from dpdemo.startup.hook import when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -276,20 +275,20 @@ def watch(notes: Notes) -> LoaderNotes:
 
     _name(found, DataLoader)
 
-    @around(Join, "__enter__")
+    @notes.around(Join, "__enter__", why="unequal numbers of batches are expected")
     def joins(enter: Any, self: Any) -> Any:
-        found.is_joined = True  # unequal numbers of batches are expected
+        found.is_joined = True
         return enter(self)
 
     for module in _DOORS.keys() | _MADE.keys():  # a module can be waited for once
-        when_imported(module, never_raises(lambda module: _follow_library(found, module)))
+        notes.when_imported(module, lambda module: _follow_library(found, module))
     return found
 
 
 def _name(found: LoaderNotes, kind: Any) -> None:
     """Name each loader of a class by the line that makes it."""
 
-    @around(kind, "__init__")
+    @found.notes.around(kind, "__init__", why="a loader is named by the line that makes it")
     def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         with contextlib.suppress(Exception):
@@ -305,18 +304,20 @@ def _follow_iterators(found: LoaderNotes) -> None:
         with contextlib.suppress(Exception):
             vars(iterator)["_dpdemo_epoch"] = found.begin(loader)
 
-    @around(base, "__init__")
+    around = found.notes.around
+
+    @around(base, "__init__", why="an epoch begins")
     def begun(init: Any, self: Any, loader: Any) -> None:
         begin(self, loader)
         init(self, loader)
 
-    @around(base, "_reset")
+    @around(base, "_reset", why="persistent workers begin another epoch")
     def begun_again(reset: Any, self: Any, loader: Any, first_iter: bool = False) -> None:
         if not first_iter:
             begin(self, loader)
         reset(self, loader, first_iter)
 
-    @around(base, "_next_index")
+    @around(base, "_next_index", why="the sampler draws indices")
     def drawn(draw: Any, self: Any) -> Any:
         indices = draw(self)
         epoch = vars(self).get("_dpdemo_epoch")
@@ -324,7 +325,7 @@ def _follow_iterators(found: LoaderNotes) -> None:
             epoch.pending.append(indices)
         return indices
 
-    @around(base, "__next__")
+    @around(base, "__next__", "next", why="the loop gets a batch")
     def taken(take: Any, self: Any) -> Any:
         epoch: Pass | None = vars(self).get("_dpdemo_epoch")
         if epoch is None:
@@ -336,8 +337,6 @@ def _follow_iterators(found: LoaderNotes) -> None:
             raise
         found.got(epoch, batch, epoch.pending.popleft() if epoch.pending else None)
         return batch
-
-    base.next = taken
 
 
 def _follow_library(found: LoaderNotes, module: Any) -> None:
@@ -359,9 +358,9 @@ def _open_door(found: LoaderNotes, kind: Any) -> None:
 def _wrap(found: LoaderNotes, owner: Any) -> None:
     """Put our door around a class's generator of batches; iterators of other kinds are left as they are."""
     if not inspect.isgeneratorfunction(vars(owner).get("__iter__")):
-        return  # `around` leaves no generator function behind, so this also holds the second time
+        return  # a patch leaves no generator function behind, so this also holds the second time
 
-    @around(owner, "__iter__")
+    @found.notes.around(owner, "__iter__", why="it gives the loop other batches than torch's iterator")
     def iterate(original: Any, self: Any) -> Iterator[Any]:
         return _through(found, self, original(self))
 

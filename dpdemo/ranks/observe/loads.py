@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from dpdemo.ranks.events import HomeGpu, OnOtherGpu, StateLoaded
-from dpdemo.ranks.observe.notes import NOWHERE, around, never_raises, users_line
+from dpdemo.ranks.observe.notes import NOWHERE, never_raises, users_line
 from dpdemo.virtual.labels import flat_tensors, gpu_of
 from dpdemo.virtual.ledger import Ledger
 
@@ -97,14 +97,14 @@ def watch(notes: Notes) -> LoadNotes:
     """Look at what this process loads; the result listens to collectives."""
     found = LoadNotes(notes)
 
-    @around(torch.nn.Module, "load_state_dict")
+    @notes.around(torch.nn.Module, "load_state_dict", why="keys are left out")
     def load(run: Any, self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         result = run(self, state_dict, *args, **kwargs)
         if isinstance(result, tuple) and len(result) == 2:  # missing and unexpected keys
             found.loaded(set(state_dict), *map(set, result))
         return result
 
-    @around(Ledger, "allocate")
+    @notes.around(Ledger, "allocate", why="a line puts tensors on another rank's GPU")
     def allocate(run: Any, self: Any, allocation: Any, live: int, nbytes: int) -> Any:
         result = run(self, allocation, live, nbytes)
         found.allocated(allocation.index, nbytes)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from dpdemo.ranks.events import Loss
-from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.notes import never_raises, users_line
 from dpdemo.ranks.observe.numbers import is_checked, value
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def watch(notes: Notes, drawn: Callable[[], tuple[int, ...]]) -> None:
     """Look at each loss of this process; `drawn` returns the sizes of the batch that was drawn last."""
     found = LossNotes(notes, drawn)
 
-    @around(torch.autograd, "backward")
+    @notes.around(torch.autograd, "backward", why="the reductions of a loss are known then")
     def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
         handles: list[Any] = []
         try:

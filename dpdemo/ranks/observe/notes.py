@@ -1,4 +1,4 @@
-"""The file in which a rank notes its events."""
+"""The file in which a rank notes its events, and the patches by which observers see them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import functools
 import inspect
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpdemo.models.frames import is_installed, is_users
-from dpdemo.ranks.events import Began
+from dpdemo.ranks.events import Began, Unobserved
 from dpdemo.ranks.log import BROKEN
+from dpdemo.startup.hook import when_imported
+from dpdemo.virtual.applying import Patches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,14 +21,24 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from dpdemo.ranks.events import Event
+    from dpdemo.virtual.applying import Wrap
 
+Kind = TypeVar("Kind")
 NOWHERE = "a thread of PyTorch's own"
 
 
 class Notes:
-    """Appends events to this process's file; a full disk ends the notes, not the program."""
+    """Appends events to this process's file; a full disk ends the notes, not the program.
+
+    Observers replace PyTorch's functions through it, until `close`. What cannot be replaced costs its own
+    line of the report.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.patches, self.until_end = Patches(), contextlib.ExitStack()
+        self.until_end.callback(self.patches.undo)
+        self.first: list[Event] = [Began()]
+        """Events that are written before the first other one: a process that is no rank makes no file."""
         self.path = folder / f"{os.getpid()}.jsonl"
         self.process = os.getpid()
         self.num_written = 0
@@ -46,7 +58,7 @@ class Notes:
                 if self._file < 0:
                     self.path.parent.mkdir(mode=0o700, exist_ok=True)
                     self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
-                    text = Began().to_line() + text
+                    text = b"".join(event.to_line() for event in self.first) + text
                 self.num_written += 1
                 is_whole = os.write(self._file, text) == len(text)
             except OSError:
@@ -57,6 +69,57 @@ class Notes:
                 with contextlib.suppress(OSError):
                     self.path.rename(self.path.with_suffix(BROKEN))
             return is_whole
+
+    def around(self, owner: Any, *names: str, why: str) -> Wrap:
+        """Put a function around PyTorch's own, which it gets as its first argument (`Patches.around`)."""
+
+        def put(observer: Callable[..., Any]) -> Callable[..., Any]:
+            try:
+                return self.patches.around(owner, *names, why=why)(observer)
+            except Exception as error:  # noqa: BLE001 - another release of PyTorch
+                self.missed(why, error)
+                return observer
+
+        return put
+
+    def install(self, what: str, observe: Callable[[], Kind]) -> Kind | None:
+        """Begin to observe something; if that fails, it is all that is not observed."""
+        try:
+            return observe()
+        except Exception as error:  # noqa: BLE001 - another release of PyTorch, or a bug
+            self.missed(what, error)
+            return None
+
+    def when_imported(self, name: str, observe: Callable[[Any], object]) -> None:
+        """Begin to observe something once a module is imported."""
+
+        def install(module: Any) -> None:
+            if os.getpid() == self.process:
+                self.install(name, lambda: observe(module))
+
+        when_imported(name, install)
+
+    def missed(self, what: str, error: Exception) -> None:
+        """Note what is not observed."""
+        event = Unobserved(what, f"{type(error).__name__}: {error}")
+        if self._file < 0:
+            self.first.append(event)
+        else:
+            self.write(event)
+
+    def listen(self, listeners: list[Kind], listener: Kind) -> None:
+        """Add a listener."""
+        listeners.append(listener)
+        self.until_end.callback(listeners.remove, listener)
+
+    def hooked(self, handle: Any) -> None:
+        """Remove a hook of PyTorch's at the end."""
+        self.until_end.callback(handle.remove)
+
+    def close(self) -> None:
+        """Put back all that observers have replaced, and note nothing more."""
+        self.until_end.close()
+        self.process = -1
 
 
 def never_raises(observe: Callable[..., None]) -> Callable[..., None]:
@@ -70,20 +133,12 @@ def never_raises(observe: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Put the decorated function around one of PyTorch's, for good; it gets that as its first argument."""
+_until_exit = Patches()
 
-    def put(observer: Callable[..., Any]) -> Callable[..., Any]:
-        original = getattr(owner, name)
 
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return observer(original, *args, **kwargs)
-
-        setattr(owner, name, call)
-        return call
-
-    return put
+def around(owner: Any, name: str) -> Wrap:
+    """Put a function around one of PyTorch's or Python's until the very end of the process (`against/`)."""
+    return _until_exit.around(owner, name, why="one process gets what the ranks got")
 
 
 def users_line(frame: FrameType | None = None) -> str:

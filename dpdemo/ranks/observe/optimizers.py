@@ -15,8 +15,9 @@ from torch.optim import optimizer as optimizers
 
 from dpdemo.ranks.events import Clipped, Hyperparameters, Metric, Scheduled
 from dpdemo.ranks.observe.models import Wrapped, parameters_of, ranks_of_mesh
-from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.notes import never_raises, users_line
 from dpdemo.ranks.observe.numbers import local, value
+from dpdemo.virtual.applying import Patch
 
 if TYPE_CHECKING:
     from dpdemo.ranks.observe.notes import Notes
@@ -211,10 +212,11 @@ def _is_sharded(module: Any) -> bool:
 def watch(notes: Notes, training: TrainingNotes) -> OptimizerNotes:
     """Follow the optimizers and schedulers of this process."""
     found = OptimizerNotes(notes, training)
-    optimizers.register_optimizer_step_pre_hook(lambda optimizer, _args, _kwargs: found.steps(optimizer))
-    lr_scheduler.LRScheduler.last_epoch = _Counted(found)  # type: ignore[assignment]
+    notes.hooked(optimizers.register_optimizer_step_pre_hook(lambda each, *_: found.steps(each)))
+    why = "each step of a scheduler sets it: a frame around `step` would move its warnings"
+    notes.patches.apply(Patch(lr_scheduler.LRScheduler, "last_epoch", _Counted(found), why))
 
-    @around(torch.nn.utils.clip_grad, "_clip_grads_with_norm_")
+    @notes.around(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", why="norms of shards differ")
     def clip(run: Any, parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
         listed = list(parameters) if isinstance(parameters, Iterator) else parameters
         found.clipped([listed] if isinstance(listed, torch.Tensor) else listed, total_norm)
@@ -224,7 +226,7 @@ def watch(notes: Notes, training: TrainingNotes) -> OptimizerNotes:
 
 
 class _Counted:
-    """A scheduler's `last_epoch`, which each step sets: a frame around `step` would move its warnings."""
+    """A scheduler's `last_epoch`, as an attribute that notes each step."""
 
     def __init__(self, found: OptimizerNotes) -> None:
         self.found = found

@@ -12,6 +12,7 @@ from dpdemo.models.frames import OURS, is_users
 from dpdemo.ranks.events import Read
 from dpdemo.ranks.observe.notes import never_raises, users_line
 from dpdemo.ranks.observe.numbers import is_checked
+from dpdemo.virtual.applying import Patch
 from dpdemo.virtual.ops import listening
 
 if TYPE_CHECKING:
@@ -61,5 +62,6 @@ class ReadNotes:
 def watch(notes: Notes, collectives: Callable[[], int]) -> None:
     """Note the numbers that this process reads."""
     found = ReadNotes(notes, collectives)
-    listening.reads.append(found.read)
-    listening.wrapped[id(_OPERATOR)] = found.of_dtensor
+    notes.listen(listening.reads, found.read)
+    why = "the number of a DTensor may be that of one rank"
+    notes.patches.apply(Patch(listening.wrapped, id(_OPERATOR), found.of_dtensor, why))

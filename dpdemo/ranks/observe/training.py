@@ -44,7 +44,7 @@ from dpdemo.ranks.observe.models import (
     ranks_of_mesh,
     whole_parameters,
 )
-from dpdemo.ranks.observe.notes import NOWHERE, around, never_raises, users_line
+from dpdemo.ranks.observe.notes import NOWHERE, never_raises, users_line
 from dpdemo.ranks.observe.numbers import checksum, is_checked, is_finite, local, total, value, values
 from dpdemo.ranks.observe.steps import StepNotes
 from dpdemo.virtual.labels import flat_tensors
@@ -380,13 +380,13 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
     """Follow the models that this process trains."""
     found = TrainingNotes(notes, loaders)
 
-    @around(torch.autograd, "backward")
+    @notes.around(torch.autograd, "backward", why="a backward pass begins and ends")
     def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
         found.pass_begins(tensors)
         run(tensors, *args, **kwargs)
         found.pass_ended()
 
-    @around(_BatchNorm, "forward")
+    @notes.around(_BatchNorm, "forward", why="statistics are those of one rank")
     def normalized(normalize: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.training and not isinstance(self, SyncBatchNorm):
             found.norms.add(self)
@@ -394,18 +394,16 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
 
     know = never_raises(found.reduced.know)
 
-    @around(optimizers.Optimizer, "add_param_group")
+    @notes.around(optimizers.Optimizer, "add_param_group", why="the program may reduce these by hand")
     def add_param_group(add: Any, self: Any, group: Any) -> None:
         add(self, group)
         know(self.param_groups[-1]["params"])
 
-    @around(GradScaler, "_maybe_opt_step")
+    @notes.around(GradScaler, "_maybe_opt_step", why="a step is skipped")
     def maybe_step(step: Any, self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         found.scaled(optimizer, state)
         return step(self, optimizer, state, *args, **kwargs)
 
-    optimizers.register_optimizer_step_pre_hook(
-        lambda optimizer, _args, _kwargs: found.begins_step(optimizer)
-    )
-    optimizers.register_optimizer_step_post_hook(lambda optimizer, _args, _kwargs: found.stepped(optimizer))
+    notes.hooked(optimizers.register_optimizer_step_pre_hook(lambda each, *_: found.begins_step(each)))
+    notes.hooked(optimizers.register_optimizer_step_post_hook(lambda each, *_: found.stepped(each)))
     return found

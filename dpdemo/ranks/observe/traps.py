@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 from dpdemo.ranks.events import Trap
-from dpdemo.ranks.observe.notes import around, never_raises, users_line
-from dpdemo.startup.hook import when_imported
+from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.virtual.applying import Patch
 from dpdemo.virtual.ops import listening
 
 if TYPE_CHECKING:
@@ -75,27 +75,23 @@ class TrapNotes:
 def watch(notes: Notes) -> None:
     """Look at such calls."""
     found = TrapNotes(notes)
-    for operator, name in _LOSSES.items():
-        listening.wrapped[id(operator)] = found.loss(name)
-    listening.wrapped[id(aten.convolution.default)] = found.convolution
-    listening.wrapped[id(aten.fill_.Scalar)] = found.fill
-    listening.wrapped[id(aten.fill_.Tensor)] = found.fill
-    when_imported("torch.distributed.nn.functional", never_raises(lambda module: _functional(found, module)))
-    when_imported(
-        "torch.distributed.pipelining.schedules", never_raises(lambda module: _pipelines(found, module))
-    )
+    asked = {operator: found.loss(name) for operator, name in _LOSSES.items()}
+    asked[aten.convolution.default] = found.convolution
+    asked[aten.fill_.Scalar] = asked[aten.fill_.Tensor] = found.fill
+    for operator, look in asked.items():
+        notes.patches.apply(Patch(listening.wrapped, id(operator), look, "DTensor runs it in parts"))
+    notes.when_imported("torch.distributed.nn.functional", lambda module: _functional(found, module))
+    notes.when_imported("torch.distributed.pipelining.schedules", lambda module: _pipelines(found, module))
 
 
 def _functional(found: TrapNotes, module: Any) -> None:
     """Look at differentiable reductions whose gradient is not that of a sum."""
-    forward = module._AllReduce.forward
 
-    def reduced(ctx: Any, op: Any, group: Any, tensor: Any) -> Any:
+    @found.notes.around(module._AllReduce, "forward", why="its backward is that of a sum")
+    def reduced(forward: Any, ctx: Any, op: Any, group: Any, tensor: Any) -> Any:
         if op not in _LINEAR and any(ctx.needs_input_grad):
             found.note("reduced-by", str(op).rpartition(".")[2])
         return forward(ctx, op, group, tensor)
-
-    module._AllReduce.forward = staticmethod(reduced)
 
 
 def _pipelines(found: TrapNotes, module: Any) -> None:
@@ -108,7 +104,7 @@ def _pipelines(found: TrapNotes, module: Any) -> None:
         if rows is not None and rows % count:
             found.note("uneven-microbatches", f"{rows} rows in {count} micro-batches")
 
-    @around(module._PipelineSchedule, "_split_inputs")
+    @found.notes.around(module._PipelineSchedule, "_split_inputs", why="micro-batches may be unequal")
     def split(run: Any, self: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         look(self, args)
         return run(self, args, *rest, **kwargs)

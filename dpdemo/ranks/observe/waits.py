@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from dpdemo.models.frames import OURS, is_users
 from dpdemo.ranks.events import Joined, Joining, Wait
-from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.notes import never_raises, users_line
 from dpdemo.ranks.processes import is_running
 from dpdemo.virtual.process_groups import attempt, before_first_group
 
@@ -141,7 +141,7 @@ def _world_id(store: Any) -> str:
 def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedNotes:
     """Look at this process from its first process group on."""
     c10d: Any = dist.distributed_c10d
-    around(dist.Work, "wait")(_wait)
+    notes.around(dist.Work, "wait", why="it waits for other ranks, and has no frame in Python")(_wait)
     blocked = BlockedNotes(notes, models, is_launched=is_launched)
     world_id = ""
 
@@ -149,7 +149,7 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
         nonlocal world_id
         world_id = _world_id(store)
 
-    before_first_group.append(agree)
+    notes.listen(before_first_group, agree)
     signature = inspect.signature(c10d.init_process_group)
 
     @never_raises
@@ -164,7 +164,7 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
             )
         )
 
-    @around(c10d, "init_process_group")
+    @notes.around((c10d, dist), "init_process_group", why="the process becomes a rank")
     def init_process_group(join: Any, *args: Any, **kwargs: Any) -> Any:
         note_joining(*args, **kwargs)
         blocked.start()
@@ -173,5 +173,4 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
         notes.write(Joined(rank, size, world_id, users_line()))
         return result
 
-    dist.init_process_group = init_process_group
     return blocked

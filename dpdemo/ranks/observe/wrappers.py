@@ -10,43 +10,42 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dpdemo.models.frames import is_users
 from dpdemo.ranks.observe.models import groups_of_fsdp1, groups_of_fsdp2
-from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.notes import users_line
 from dpdemo.ranks.observe.numbers import is_checked
-from dpdemo.startup.hook import when_imported
 
 if TYPE_CHECKING:
     from dpdemo.ranks.observe.training import TrainingNotes
+
+_FSDP = "torch.distributed.fsdp"
 
 
 def watch(found: TrainingNotes) -> None:
     """Follow the modules that this process wraps."""
     _follow_ddp(found)
+    when_imported = found.notes.when_imported
     when_imported(
-        "torch.distributed.fsdp.fully_sharded_data_parallel",
-        never_raises(lambda module: _follow_fsdp1(found, module)),
+        f"{_FSDP}.fully_sharded_data_parallel",
+        lambda module: _follow_fsdp1(found, module),
     )
     when_imported(
-        "torch.distributed.fsdp._fully_shard._fully_shard",
-        never_raises(lambda module: _note_no_sync(found, module.FSDPModule, "set_requires_gradient_sync")),
+        f"{_FSDP}._fully_shard._fully_shard",
+        lambda module: _note_no_sync(found, module.FSDPModule, "set_requires_gradient_sync"),
     )
-    when_imported(
-        "torch.distributed.fsdp._fully_shard._fsdp_state",
-        never_raises(lambda module: _follow_fsdp2(found, module)),
-    )
+    when_imported(f"{_FSDP}._fully_shard._fsdp_state", lambda module: _follow_fsdp2(found, module))
 
 
 def _follow_ddp(found: TrainingNotes) -> None:
     kind = DistributedDataParallel
 
-    @around(kind, "__init__")
+    @found.notes.around(kind, "__init__", why="a model is wrapped")
     def made(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         found.made(self, "DistributedDataParallel", [self.process_group])
 
-    @around(kind, "__getattr__")
+    @found.notes.around(kind, "__getattr__", why="a call of `.module` goes past the wrapper")
     def attribute(get: Any, self: Any, name: str) -> Any:
         if name == "module" and torch.is_grad_enabled():
-            caller = sys._getframe(2)  # the first one is that of `around`
+            caller = sys._getframe(2)  # the first one is that of the patch
             if is_users(caller.f_code.co_filename):
                 model = found.by_module.get(self)
                 if model is not None:
@@ -60,7 +59,7 @@ def _follow_ddp(found: TrainingNotes) -> None:
 def _note_no_sync(found: TrainingNotes, kind: Any, name: str) -> None:
     """Note the line that tells a wrapper not to average."""
 
-    @around(kind, name)
+    @found.notes.around(kind, name, why="gradients are not averaged for a while")
     def asked(ask: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if not (args and args[0]):
             found.no_sync = users_line()
@@ -70,7 +69,7 @@ def _note_no_sync(found: TrainingNotes, kind: Any, name: str) -> None:
 def _note_calls(found: TrainingNotes, kind: Any) -> None:
     """Note the calls of a wrapper's forward."""
 
-    @around(kind, "forward")
+    @found.notes.around(kind, "forward", why="rows enter the model")
     def call(forward: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         model = found.by_module.get(self)
         is_training = torch.is_grad_enabled() and self.training
@@ -86,7 +85,7 @@ def _note_calls(found: TrainingNotes, kind: Any) -> None:
 def _follow_fsdp1(found: TrainingNotes, module: Any) -> None:
     """Follow the outermost FullyShardedDataParallel, which is known once its first call begins."""
 
-    @around(module, "_root_pre_forward")
+    @found.notes.around(module, "_root_pre_forward", why="the outermost wrapper is known by then")
     def root_pre_forward(prepare: Any, state: Any, inner: Any, *args: Any) -> Any:
         result = prepare(state, inner, *args)
         if state._is_root and state not in found.by_module:
@@ -102,7 +101,7 @@ def _follow_fsdp2(found: TrainingNotes, module: Any) -> None:
     state = module.FSDPState
     inputs: dict[int, Any] = {}
 
-    @around(state, "_pre_forward")
+    @found.notes.around(state, "_pre_forward", why="the outermost module is known by then")
     def pre_forward(before: Any, self: Any, inner: Any, args: Any, kwargs: Any) -> Any:
         if self._is_root is None:  # those inside it know by now that they are not
             found.made(inner, "fully_shard", groups_of_fsdp2(inner))
@@ -110,7 +109,7 @@ def _follow_fsdp2(found: TrainingNotes, module: Any) -> None:
             inputs[id(inner)] = args, kwargs
         return before(self, inner, args, kwargs)
 
-    @around(state, "_post_forward")
+    @found.notes.around(state, "_post_forward", why="rows have left the model")
     def post_forward(after: Any, self: Any, inner: Any, given: Any, output: Any) -> Any:
         model = found.by_module.get(inner)
         if model is not None and id(inner) in inputs:
