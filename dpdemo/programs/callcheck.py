@@ -42,12 +42,9 @@ from dpdemo.programs.subjects import MAX_ALIKE, Kind, Notes, Subject
 from dpdemo.results.check import CheckReport
 from dpdemo.results.findings import NOTHING_CALLED, Finding
 
-_OF_THE_WRAPPER = ("DP101", "DP102")
-"""Rules about what a program does with the wrapper, beside its calls."""
-MAX_REHEARSALS = 16
-"""Kinds of calls that are rehearsed of one model: each costs some runs of it."""
-MAX_KINDS = 100
-"""Kinds of calls of one model that are judged; each is kept until the end."""
+_OF_THE_WRAPPER = ("DP101", "DP102")  # rules about what a program does with the wrapper, beside its calls
+MAX_REHEARSALS = 16  # kinds of calls that are rehearsed of one model: each costs some runs of it
+MAX_KINDS = 100  # kinds of calls of one model that are judged; each is kept until the end
 
 
 def is_rehearsing() -> bool:

@@ -18,8 +18,7 @@ from dpdemo.results.check import CheckReport
 
 MAX_ALIKE = 2
 """Kinds of calls that are rehearsed of one model, mode and batch size, such as sentences of many lengths."""
-MAX_NOTES = 20
-"""Notes that are kept: their words may be new at each step."""
+MAX_NOTES = 20  # notes that are kept: their words may be new at each step
 
 
 class Notes:
@@ -66,8 +65,7 @@ class Subject:
     """The record of one kind of wrapped model."""
 
     scan: Scan
-    split_by: str = ""
-    """The function by which the program splits, where it makes no DataParallel object."""
+    split_by: str = ""  # the function by which the program splits, where it makes no DataParallel object
     rehearsed: dict[Kind, Rehearsed] = field(default_factory=dict)
     told: set[Kind] = field(default_factory=set)
     met_another: set[Kind] = field(default_factory=set)

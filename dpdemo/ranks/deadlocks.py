@@ -5,21 +5,13 @@ on all its ranks. A rank that is blocked in a collective cannot go on if a membe
 ended, or is blocked for good itself. A rank whose connection broke is not the one that failed first.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from math import inf
 from signal import Signals
-from typing import TYPE_CHECKING
 
-from dpdemo.ranks.events import NEW_GROUP
-from dpdemo.ranks.log import PAIR
+from dpdemo.ranks.events import NEW_GROUP, Collective
+from dpdemo.ranks.log import PAIR, RankLog
 from dpdemo.wording import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dpdemo.ranks.events import Collective
-    from dpdemo.ranks.log import RankLog
 
 _SAME_ORDER = (
     "Every rank has to make the same collectives: look for a branch on the rank, or on its own data."

@@ -11,8 +11,7 @@ import json
 from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar, Self
 
-VERSION = 1
-"""Written first into each file; a file of another version is not read."""
+VERSION = 1  # written first into each file; a file of another version is not read
 POINT_TO_POINT = {"send", "recv_", "recv_any_source_"}
 NEW_GROUP = "groups of"
 """Beginning of the name of a sequence of `new_group` calls; each is noted like a collective."""
@@ -97,31 +96,23 @@ class Collective(Event):
     """A collective, a send or a recv is about to begin (`observe/collectives.py`)."""
 
     group: str
-    n: int
-    """Its number in the group, from 1."""
-    op: str
-    """The operator of `c10d`, such as `allreduce_`; for a new group the function."""
+    n: int  # its number in the group, from 1
+    op: str  # the operator of `c10d`, such as `allreduce_`; for a new group the function
     at: str
     shapes: tuple[tuple[int, ...], ...] = ()
     dtype: str = ""
     bytes: int = 0
-    backward: int = 0
-    """The backward passes that the rank has averaged before."""
-    same: tuple[tuple[int, ...], ...] | None = None
-    """Shapes that must be equal on all ranks."""
+    backward: int = 0  # the backward passes that the rank has averaged before
+    same: tuple[tuple[int, ...], ...] | None = None  # shapes that must be equal on all ranks
     splits: tuple[tuple[int, ...], ...] | None = None
     """Number of elements that the rank gets from each rank, and sends to each."""
     root: int | None = None
     reduce: str | None = None
-    peer: int | None = None
-    """Of a send or recv the other rank; -1 is any."""
+    peer: int | None = None  # of a send or recv the other rank; -1 is any
     tag: int | None = None
-    ranks: tuple[Any, ...] | None = None
-    """The ranks that a new group is made of."""
-    members: tuple[int, ...] = ()
-    """The ranks that have to make a new group."""
-    groups: int | None = None
-    """Groups that the rank was in before it made one under local synchronization."""
+    ranks: tuple[Any, ...] | None = None  # the ranks that a new group is made of
+    members: tuple[int, ...] = ()  # the ranks that have to make a new group
+    groups: int | None = None  # groups that the rank was in before it made one under local synchronization
 
 
 @dataclass(frozen=True)
@@ -141,12 +132,10 @@ class Failure(Event):
 
     text: str
     at: str
-    is_lost: bool = False
-    """Whether it only tells that the connection to another rank broke."""
+    is_lost: bool = False  # whether it only tells that the connection to another rank broke
     hints: tuple[str, ...] = ()
     t: float = 0.0
-    traceback: str | None = None
-    """The traceback, if the launcher prints it."""
+    traceback: str | None = None  # the traceback, if the launcher prints it
 
 
 @dataclass(frozen=True)
@@ -154,8 +143,7 @@ class ModelMade(Event):
     """A module was wrapped, or is known as the outermost of those under FSDP (`observe/training.py`)."""
 
     model: str
-    name: str
-    """The user's class."""
+    name: str  # the user's class
     wrapper: str
     ranks: tuple[int, ...]
     at: str
@@ -166,13 +154,10 @@ class Rows(Event):
     """A wrapped module was called in training (`observe/training.py`)."""
 
     model: str
-    sum: int
-    """Checksum of the inputs."""
-    number: int
-    """Elements of the first input."""
+    sum: int  # checksum of the inputs
+    number: int  # elements of the first input
     at: str
-    drawn: tuple[int, ...] = ()
-    """Elements of each tensor in the batch that was drawn last."""
+    drawn: tuple[int, ...] = ()  # elements of each tensor in the batch that was drawn last
 
 
 @dataclass(frozen=True)
@@ -190,11 +175,9 @@ class Parameters(Event):
 
     model: str
     sum: int
-    steps: int
-    """The optimizer steps made before."""
+    steps: int  # the optimizer steps made before
     at: str
-    added: tuple[str, ...] = ()
-    """Parameters that were not trained when the model was wrapped."""
+    added: tuple[str, ...] = ()  # parameters that were not trained when the model was wrapped
 
 
 @dataclass(frozen=True)
@@ -203,16 +186,12 @@ class Unsynced(Event):
 
     model: str
     at: str
-    bypass: str = ""
-    """The line that took `.module` of the wrapper, if one did."""
+    bypass: str = ""  # the line that took `.module` of the wrapper, if one did
     unused: tuple[str, ...] = ()
     step: int = 1
-    backward_at: str = ""
-    """The line of the last backward pass before it."""
-    no_sync: str = ""
-    """The line that told the wrapper not to average."""
-    was_averaged: bool = False
-    """Whether another backward pass since the step before was averaged."""
+    backward_at: str = ""  # the line of the last backward pass before it
+    no_sync: str = ""  # the line that told the wrapper not to average
+    was_averaged: bool = False  # whether another backward pass since the step before was averaged
 
 
 @dataclass(frozen=True)
@@ -229,24 +208,16 @@ class ByHand(Event):
 
     model: str
     ranks: tuple[int, ...]
-    at: str = ""
-    """The line of the first step."""
-    is_idle: bool = False
-    """Whether no parameter ever had a gradient."""
-    is_local: bool = False
-    """Whether parameters were reduced themselves."""
-    is_alone: bool = False
-    """Whether the ranks exchanged far less than the parameters between the steps."""
-    all: int = 0
-    """Steps whose gradients were all reduced; then those of which some, and none were."""
+    at: str = ""  # the line of the first step
+    is_idle: bool = False  # whether no parameter ever had a gradient
+    is_local: bool = False  # whether parameters were reduced themselves
+    is_alone: bool = False  # whether the ranks exchanged far less than the parameters between the steps
+    all: int = 0  # steps whose gradients were all reduced; then those of which some, and none were
     some: int = 0
     none: int = 0
-    is_beside: bool = False
-    """Whether the optimizer also has parameters of a wrapped model."""
-    was_whole: bool = False
-    """Whether they are the unsharded parameters that fully_shard has during a forward."""
-    shapes: tuple[str, ...] = ()
-    """Of the parameters."""
+    is_beside: bool = False  # whether the optimizer also has parameters of a wrapped model
+    was_whole: bool = False  # whether they are the unsharded parameters that fully_shard has during a forward
+    shapes: tuple[str, ...] = ()  # of the parameters
     sends_rows: bool = False
     """Whether the rank sent rows by all_to_all, as to experts, which may be each rank's own."""
 
@@ -259,31 +230,22 @@ class Trained(Event):
     forwards: int
     backwards: int
     steps: int
-    shapes: dict[str, int]
-    """Forward calls by their shapes, `[4, 8] → [4, 1]`."""
-    is_averaged_by_hand: bool = False
-    """Whether the program reduced its parameters themselves."""
-    skipped: int = 0
-    """Steps that a GradScaler left out."""
+    shapes: dict[str, int]  # forward calls by their shapes, `[4, 8] → [4, 1]`
+    is_averaged_by_hand: bool = False  # whether the program reduced its parameters themselves
+    skipped: int = 0  # steps that a GradScaler left out
 
 
 @dataclass(frozen=True)
 class Epoch(Event):
     """A pass over a DataLoader is over, or was left (`observe/loaders.py`)."""
 
-    at: str
-    """The line that made the loader."""
+    at: str  # the line that made the loader
     number: int
-    count: int
-    """Samples drawn."""
-    sum: int
-    """Checksum of their indices, in order."""
-    dataset: int = 0
-    """Checksum that tells shards of a data set apart."""
-    length: int | None = None
-    """Samples of the data set."""
-    drawn: tuple[int | str, ...] | None = None
-    """The indices, if they are few enough."""
+    count: int  # samples drawn
+    sum: int  # checksum of their indices, in order
+    dataset: int = 0  # checksum that tells shards of a data set apart
+    length: int | None = None  # samples of the data set
+    drawn: tuple[int | str, ...] | None = None  # the indices, if they are few enough
     sampler: str = ""
     set_epoch: int | None = None
     is_distributed: bool = False
@@ -293,31 +255,20 @@ class Epoch(Event):
     was_trained: bool = True
     rows: tuple[int, ...] | None = None
     """Fingerprints of the samples' content (`observe/rows.py`), if they are few enough."""
-    sizes: tuple[int, ...] = ()
-    """The samples of each batch."""
-    trained: int = 0
-    """Samples that went into a training step."""
-    used: tuple[int, ...] | None = None
-    """Their places among those that were drawn, if they are known."""
-    labels: dict[str, str] = field(default_factory=dict)
-    """By fingerprint, what short rows hold, such as `5`."""
-    contents: int = 0
-    """Checksum of the data set without its numbers and words, which may be a rank's own."""
-    samplers: tuple[str, ...] = ()
-    """Classes from the one that makes batches to the one that makes the order."""
-    splitter: str = ""
-    """The class of the sampler that takes this rank's part of the order."""
+    sizes: tuple[int, ...] = ()  # the samples of each batch
+    trained: int = 0  # samples that went into a training step
+    used: tuple[int, ...] | None = None  # their places among those that were drawn, if they are known
+    labels: dict[str, str] = field(default_factory=dict)  # by fingerprint, what short rows hold, such as `5`
+    contents: int = 0  # checksum of the data set without its numbers and words, which may be a rank's own
+    samplers: tuple[str, ...] = ()  # classes from the one that makes batches to the one that makes the order
+    splitter: str = ""  # the class of the sampler that takes this rank's part of the order
     seed: int | None = None
-    repeats: str = ""
-    """The class of a sampler that draws samples several times on purpose."""
-    split: str = ""
-    """The function that gave this rank a part of a stream."""
+    repeats: str = ""  # the class of a sampler that draws samples several times on purpose
+    split: str = ""  # the function that gave this rank a part of a stream
     num_workers: int = 0
     is_persistent: bool = False
-    is_joined: bool = False
-    """Whether the program expects unequal numbers of batches: `Join`."""
-    is_inner: bool = False
-    """Whether another loader reads this one, and gives the loop other batches."""
+    is_joined: bool = False  # whether the program expects unequal numbers of batches: `Join`
+    is_inner: bool = False  # whether another loader reads this one, and gives the loop other batches
 
 
 @dataclass(frozen=True)
@@ -327,12 +278,9 @@ class Fed(Event):
     model: str
     at: str
     count: int
-    sum: int
-    """Checksum of the fingerprints, in order."""
-    rows: tuple[int, ...] | None = None
-    """The fingerprints, if they are few enough."""
-    sizes: tuple[int, ...] = ()
-    """The rows of each call."""
+    sum: int  # checksum of the fingerprints, in order
+    rows: tuple[int, ...] | None = None  # the fingerprints, if they are few enough
+    sizes: tuple[int, ...] = ()  # the rows of each call
     labels: dict[str, str] = field(default_factory=dict)
 
 
@@ -341,17 +289,12 @@ class Loss(Event):
     """A reduction of a loss got its gradient (`observe/losses.py`)."""
 
     at: str
-    number: int
-    """The backward passes of that line, from 1."""
-    place: int
-    """The reduction's place in the graph."""
+    number: int  # the backward passes of that line, from 1
+    place: int  # the reduction's place in the graph
     name: str
-    count: float
-    """Elements that it averages over."""
-    weight: float
-    """Weight of each element in the loss that is averaged over ranks."""
-    drawn: tuple[int, ...] = ()
-    """Elements of each tensor in the batch that was drawn last."""
+    count: float  # elements that it averages over
+    weight: float  # weight of each element in the loss that is averaged over ranks
+    drawn: tuple[int, ...] = ()  # elements of each tensor in the batch that was drawn last
 
 
 @dataclass(frozen=True)
@@ -359,8 +302,7 @@ class FileWritten(Event):
     """A file was opened for writing from its beginning (`observe/files.py`)."""
 
     path: str
-    collectives: int
-    """The collectives that the rank has made before."""
+    collectives: int  # the collectives that the rank has made before
     at: str
 
 
@@ -369,8 +311,7 @@ class Ended(Event):
     """The rank came to its end (`observe/follow.py`)."""
 
     peak_bytes: dict[str, int]
-    unused: tuple[str, ...] = ()
-    """Parameters without a gradient."""
+    unused: tuple[str, ...] = ()  # parameters without a gradient
     backward: int = 0
 
 
@@ -382,15 +323,12 @@ class Steps(Event):
     """Some optimizer steps of a model, one after another (`observe/steps.py`)."""
 
     model: str
-    first: int
-    """The number of the first of them, from 1."""
+    first: int  # the number of the first of them, from 1
     at: str
-    sums: tuple[int, ...]
-    """After each step, a checksum of the parameters that must be equal on all ranks."""
+    sums: tuple[int, ...]  # after each step, a checksum of the parameters that must be equal on all ranks
     scales: tuple[float, ...] = ()
     """The factor of the gradients between the last backward pass and each step; 0 if unknown."""
-    each: dict[str, int] | None = None
-    """A checksum for each parameter, after the last step of the run."""
+    each: dict[str, int] | None = None  # a checksum for each parameter, after the last step of the run
 
 
 @dataclass(frozen=True)
@@ -408,11 +346,9 @@ class Skipped(Event):
     """A batch got no backward pass before the next one was trained on (`observe/training.py`)."""
 
     model: str
-    number: int
-    """The calls of the model in training before, from 1."""
+    number: int  # the calls of the model in training before, from 1
     at: str
-    had_forward: bool
-    """Whether the model was called with it."""
+    had_forward: bool  # whether the model was called with it
 
 
 @dataclass(frozen=True)
@@ -428,29 +364,22 @@ class Hyperparameters(Event):
     """The hyperparameters of an optimizer, whenever they changed (`observe/optimizers.py`)."""
 
     optimizer: str
-    ranks: tuple[int, ...]
-    """The ranks that train its parameters together."""
+    ranks: tuple[int, ...]  # the ranks that train its parameters together
     at: str
-    steps: tuple[int, ...]
-    """The steps that were the first to have these values, from 1."""
-    values: tuple[dict[str, float], ...]
-    """Those that changed, such as `lr`, or `lr of group 1`."""
+    steps: tuple[int, ...]  # the steps that were the first to have these values, from 1
+    values: tuple[dict[str, float], ...]  # those that changed, such as `lr`, or `lr of group 1`
 
 
 @dataclass(frozen=True)
 class Scheduled(Event):
     """Sums over the calls of a learning rate scheduler, at the end (`observe/optimizers.py`)."""
 
-    at: str
-    """The line that called it."""
+    at: str  # the line that called it
     name: str
     optimizer: str
-    steps: int
-    """The optimizer's steps."""
-    calls: int
-    """Steps of the scheduler."""
-    period: int = 0
-    """The number of calls after which its schedule is over, if it has one."""
+    steps: int  # the optimizer's steps
+    calls: int  # steps of the scheduler
+    period: int = 0  # the number of calls after which its schedule is over, if it has one
     still: int = 0
     """Optimizer steps at the end of the run with the last learning rate, if that is the lowest of all."""
     last: float = 0.0
@@ -478,8 +407,7 @@ class Clipped(Event):
 class NotFinite(Event):
     """A step was made with a gradient that is not finite, the first time (`observe/training.py`)."""
 
-    what: str
-    """`loss`, or `gradient` of a finite loss."""
+    what: str  # `loss`, or `gradient` of a finite loss
     step: int
     at: str
     value: str = ""
@@ -490,15 +418,11 @@ class Read(Event):
     """The program read a number of a tensor (`observe/reads.py`)."""
 
     at: str
-    number: int
-    """The reads of that line, from 1."""
+    number: int  # the reads of that line, from 1
     value: float
-    collectives: int
-    """The collectives that the rank has made before."""
-    how: str
-    """The type of the number: `float`, `int` or `bool`."""
-    is_training: bool
-    """Whether gradients are recorded."""
+    collectives: int  # the collectives that the rank has made before
+    how: str  # the type of the number: `float`, `int` or `bool`
+    is_training: bool  # whether gradients are recorded
     is_partial: bool = False
     """Whether it was a DTensor that is yet to be reduced: the number is that of the rank's part."""
 
@@ -509,14 +433,12 @@ class StateLoaded(Event):
 
     at: str
     number: int
-    taken: int
-    """Keys of the state that the module has."""
+    taken: int  # keys of the state that the module has
     given: int
     wanted: int
     prefix: str = ""
     """Words in the keys that the module lacks, or the state, and without which more keys would fit."""
-    keys: tuple[str, ...] = ()
-    """Some keys that were left out, of the state and then of the module."""
+    keys: tuple[str, ...] = ()  # some keys that were left out, of the state and then of the module
 
 
 @dataclass(frozen=True)
@@ -543,8 +465,7 @@ class Checkpoint(Event):
     at: str
     number: int
     path: str
-    sums: dict[str, int]
-    """By key, a checksum of each value that is not sharded."""
+    sums: dict[str, int]  # by key, a checksum of each value that is not sharded
 
 
 @dataclass(frozen=True)
@@ -555,8 +476,7 @@ class OutOfGraph(Event):
     at: str
     reduce: str = ""
     backward_at: str = ""
-    is_lost: bool = False
-    """Whether no gradient came to the parameters before what the collective sent away."""
+    is_lost: bool = False  # whether no gradient came to the parameters before what the collective sent away
     has_own: bool = False
     """Whether the program put the rank's own tensor, with its history, among those that it gathered."""
 
@@ -589,8 +509,7 @@ class PathMade(Event):
     number: int
     path: str
     is_folder: bool = False
-    is_named_by_chance: bool = False
-    """Whether its name has the time of the day, or the number of the process."""
+    is_named_by_chance: bool = False  # whether its name has the time of the day, or the number of the process
 
 
 @dataclass(frozen=True)
@@ -600,8 +519,7 @@ class Drawn(Event):
     at: str
     number: int
     sum: int
-    step: int
-    """The optimizer steps made before."""
+    step: int  # the optimizer steps made before
     name: str
     shape: tuple[int, ...]
 
@@ -609,8 +527,7 @@ class Drawn(Event):
 # --- noted by `exec --ranks --check` alone (`against/`): what one process is given, and what is compared ---
 
 
-HOOK = "a communication hook changes the gradients of DistributedDataParallel"
-"""The text of a remark."""
+HOOK = "a communication hook changes the gradients of DistributedDataParallel"  # the text of a remark
 
 
 @dataclass(frozen=True)
@@ -618,13 +535,11 @@ class NotedBatch(Event):
     """The k-th batch of a pass over a DataLoader; its samples are in the rank's store (`against/rows.py`)."""
 
     at: str
-    number: int
-    """The passes begun at that line, from 1."""
+    number: int  # the passes begun at that line, from 1
     k: int
     is_collated: bool
     """Whether `collate_fn` can make it again of the samples; if not, the batch itself is stored."""
-    sum: int
-    """Checksum of the batch."""
+    sum: int  # checksum of the batch
     stored: int
 
 
@@ -634,8 +549,7 @@ class NotedPass(Event):
 
     at: str
     number: int
-    made: str
-    """The line that made the loader, and its number there."""
+    made: str  # the line that made the loader, and its number there
     length: int | None = None
 
 
@@ -647,32 +561,24 @@ class NotedDraw(Event):
     at: str
     k: int
     stored: int
-    passes: int = 0
-    """The backward passes before it."""
+    passes: int = 0  # the backward passes before it
 
 
 @dataclass(frozen=True)
 class NotedStep(Event):
     """An optimizer is about to make a step; its gradients are in the rank's store (`against/steps.py`)."""
 
-    optimizer: int
-    """By the order in which optimizers were made."""
+    optimizer: int  # by the order in which optimizers were made
     step: int
     at: str
     stored: int
     names: tuple[str, ...] = ()
-    pieces: tuple[int, ...] = ()
-    """Of each parameter, which shard the rank has; -1 is the whole."""
-    sums: tuple[int, ...] = ()
-    """Checksums of the parameters before the step."""
-    norms: tuple[int, ...] = ()
-    """Rows of each call of a BatchNorm that is not synced."""
-    rows: tuple[int, ...] = ()
-    """Rows of each training call of an outermost module."""
-    is_skipped: bool = False
-    """Whether a gradient scaler left the step out."""
-    dtype: str = "float32"
-    """The lowest precision that was met."""
+    pieces: tuple[int, ...] = ()  # of each parameter, which shard the rank has; -1 is the whole
+    sums: tuple[int, ...] = ()  # checksums of the parameters before the step
+    norms: tuple[int, ...] = ()  # rows of each call of a BatchNorm that is not synced
+    rows: tuple[int, ...] = ()  # rows of each training call of an outermost module
+    is_skipped: bool = False  # whether a gradient scaler left the step out
+    dtype: str = "float32"  # the lowest precision that was met
 
 
 @dataclass(frozen=True)
@@ -688,5 +594,4 @@ class Remark(Event):
     """Something that the reader of a comparison must know (`against/`)."""
 
     text: str
-    is_fatal: bool = False
-    """Whether nothing can be compared."""
+    is_fatal: bool = False  # whether nothing can be compared

@@ -5,8 +5,6 @@ folder of the `exec` that they descend from. Where torchrun starts `dpdemo exec`
 folder, and rank 0 is the one that watches and reports. Ranks of one world have the same id.
 """
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import os
@@ -17,31 +15,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dpdemo.ranks.deadlocks import NONE_LEFT, NOT_STARTED, never_joined
 from dpdemo.ranks.log import FOLDER, NOTES, RankLog
 from dpdemo.ranks.processes import forked_by, has_reader, is_alive, may_become_ranks
-from dpdemo.ranks.report import summary
+from dpdemo.ranks.report import Program, summary
 from dpdemo.ranks.watch import Verdict, blocked, closed, watch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dpdemo.ranks.report import Program
-    from dpdemo.results.ranks import RanksResult
+from dpdemo.results.ranks import RanksResult
 
 OnStuck = Callable[[tuple[str, ...]], None]
 """Called with the lines that say why the ranks of a world can never go on."""
 _POLL_S = 0.1
-_JOINING = "joining"
-"""Name of the world of ranks that wait for one that never joins."""
-_START_S = 3.0
-"""Time for the rest of a launcher's work, before ranks without a process here are named."""
-_PATIENCE_S = 5.0
-"""Time to wait for the last notes of ranks after the program has ended."""
+_JOINING = "joining"  # name of the world of ranks that wait for one that never joins
+_START_S = 3.0  # time for the rest of a launcher's work, before ranks without a process here are named
+_PATIENCE_S = 5.0  # time to wait for the last notes of ranks after the program has ended
 
 
 class Gathering:

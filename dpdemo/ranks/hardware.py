@@ -22,8 +22,7 @@ from dpdemo.startup.hook import GPUS, HIDDEN, PATH, VISIBLE, when_imported
 if TYPE_CHECKING:
     from dpdemo.virtual import VirtualGpus
 
-STARTUP = str(Path(__file__).parent / "startup")
-"""The folder of `sitecustomize`, for PYTHONPATH."""
+STARTUP = str(Path(__file__).parent / "startup")  # the folder of `sitecustomize`, for PYTHONPATH
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ store hangs programs that have a port of their own. Before each collective a ran
 (`log.py`). All are stopped once there is a verdict on them (`watch.py`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -16,19 +14,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from dpdemo.ranks.log import FOLDER, NOTES, RankLog
 from dpdemo.ranks.watch import LAST_WORDS_S, Launched, Verdict, watch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
 _POLL_S = 0.05
-_CLEAN_UP_S = 3.0
-"""Time that ranks get to clean up and write their notes after Ctrl-C."""
+_CLEAN_UP_S = 3.0  # time that ranks get to clean up and write their notes after Ctrl-C
 _whole_lines = threading.Lock()
 
 

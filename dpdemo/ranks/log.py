@@ -4,12 +4,10 @@ A rank appends a line to `PID.jsonl` for each event (`observe/notes.py` writes, 
 Collectives are kept until all members of their group have made them; sums stay for the report.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from dpdemo.ranks.events import (
     NEW_GROUP,
@@ -26,17 +24,12 @@ from dpdemo.ranks.events import (
     Wait,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-NOTES = "DPDEMO_RANK_NOTES"
-"""The variable with the folder in which ranks note what they do."""
+NOTES = "DPDEMO_RANK_NOTES"  # the variable with the folder in which ranks note what they do
 FOLDER = "dpdemo-ranks-"
 """Beginning of that folder's name; the process that reads the notes, or outlives their reader, follows."""
 PAIR = "pair of"
 """Name of the sequence of sends from one rank to another: a send and its recv are a collective of two."""
-BROKEN = ".broken"
-"""The ending of notes that could not be written to the end."""
+BROKEN = ".broken"  # the ending of notes that could not be written to the end
 _NAMES = {
     "allreduce_": "all_reduce",
     "allreduce_coalesced_": "all_reduce_coalesced",
@@ -61,32 +54,24 @@ class RankLog:
 
     def __init__(self, number: int, path: Path) -> None:
         self.number, self.path = number, path
-        self.sums: dict[str, list[int]] = {}
-        """By public name: how many collectives, and their bytes."""
-        self.members: dict[str, tuple[int, ...]] = {}
-        """By group: the ranks in it."""
-        self.counts: dict[str, int] = {}
-        """By group or pair: the collectives begun."""
+        self.sums: dict[str, list[int]] = {}  # by public name: how many collectives, and their bytes
+        self.members: dict[str, tuple[int, ...]] = {}  # by group: the ranks in it
+        self.counts: dict[str, int] = {}  # by group or pair: the collectives begun
         self.open: dict[str, deque[Collective]] = {}
         """By group or pair: collectives that some member has not begun."""
         self.last: Collective | None = None
-        self.waiting: Wait | None = None
-        """The line where the rank is blocked, or None while it computes."""
+        self.waiting: Wait | None = None  # the line where the rank is blocked, or None while it computes
         self.error: Failure | None = None
-        self.setups = 0
-        """Number of process groups that it has set up or left."""
-        self.events: list[Event] = []
-        """All but collectives and waits, which would be too many."""
+        self.setups = 0  # number of process groups that it has set up or left
+        self.events: list[Event] = []  # all but collectives and waits, which would be too many
         self.end: Ended | None = None
         self.world: tuple[int, int] | None = None
         """Its rank and the number of ranks, once it has joined a process group."""
         self.joining: tuple[int, int] | None = None
         """Its rank and the number of ranks while it joins a process group."""
         self.world_id = ""
-        self.code: int | None = None
-        """The exit code, or None while the process runs."""
-        self.ended_at = math.inf
-        """The time when the process ended."""
+        self.code: int | None = None  # the exit code, or None while the process runs
+        self.ended_at = math.inf  # the time when the process ended
         self.is_broken = False
         """Whether notes are missing, since the disk is full: then nobody knows who waits for whom."""
         self._num_read = 0

@@ -1,18 +1,13 @@
 """The report of `exec --ranks`, from the events of all ranks."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from dpdemo.ranks.events import ModelMade, Trained
+from dpdemo.ranks.log import RankLog
 from dpdemo.ranks.mistakes import find_mistakes
 from dpdemo.ranks.samplereport import coverage, read_for_all, samples_of
 from dpdemo.results.ranks import Collective, RankModel, RankResult, RanksResult
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dpdemo.ranks.log import RankLog
 
 
 class Program(Protocol):

@@ -1,18 +1,10 @@
 """The report's part on samples, from the events of all ranks."""
 
-from __future__ import annotations
+from collections.abc import Iterator, Mapping, Sequence
 
-from typing import TYPE_CHECKING
-
-from dpdemo.ranks.events import Epoch, Fed, ModelMade
-from dpdemo.ranks.samples import Together, epochs_of, histogram, indices_by_content
+from dpdemo.ranks.events import Epoch, Event, Fed, ModelMade
+from dpdemo.ranks.samples import Name, Together, epochs_of, histogram, indices_by_content
 from dpdemo.results.ranksamples import UNLOADED, Coverage, RankEpoch, RankSamples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from dpdemo.ranks.events import Event
-    from dpdemo.ranks.samples import Name
 
 _MOST_LISTED, _MOST_NAMED = 20_000, 12
 

@@ -4,19 +4,12 @@ A sample's name is its index, where all ranks index one data set; else the finge
 parts of a set that were made on each rank are one set again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from dpdemo.ranks.events import Epoch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from dpdemo.ranks.events import Event
+from dpdemo.ranks.events import Epoch, Event
 
 Name = int | str
 
@@ -26,13 +19,10 @@ class Together:
     """One epoch of a loader on all ranks."""
 
     epochs: tuple[Epoch, ...]
-    drawn: tuple[tuple[Name, ...], ...]
-    """Names of what each rank drew, in order."""
+    drawn: tuple[tuple[Name, ...], ...]  # names of what each rank drew, in order
     by_index: bool
-    length: int | None
-    """Samples of the whole data set, if that is known."""
-    are_own: bool = False
-    """Whether each rank indexes a set of its own."""
+    length: int | None  # samples of the whole data set, if that is known
+    are_own: bool = False  # whether each rank indexes a set of its own
 
     @property
     def is_listed(self) -> bool:

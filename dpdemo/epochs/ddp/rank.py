@@ -53,8 +53,7 @@ class Rank:
     world: World
     device: torch.device
     store: Any  # a torch.distributed.Store, which torch exports at run time only
-    is_ours: bool = False
-    """Whether dpdemo launched it, and so names the rank that fails first."""
+    is_ours: bool = False  # whether dpdemo launched it, and so names the rank that fails first
 
     @property
     def place(self) -> RankPlace:

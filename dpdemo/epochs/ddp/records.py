@@ -64,13 +64,11 @@ class Refusal(Failure):
 class RankRecord(Event):
     """The rank came to the end of its epoch, or to Ctrl-C."""
 
-    config: dict[str, Any]
-    """The keys that were set, and those that the launcher or the user's model did."""
+    config: dict[str, Any]  # the keys that were set, and those that the launcher or the user's model did
     place: RankPlace
     batch_size: int
     batches: tuple[BatchGroup, ...]
-    drawn: tuple[int, ...]
-    """Its sampler's samples, in order."""
+    drawn: tuple[int, ...]  # its sampler's samples, in order
 
     def __post_init__(self) -> None:
         if not isinstance(self.place, RankPlace):  # it was read from a line

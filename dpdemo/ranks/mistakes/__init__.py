@@ -4,22 +4,15 @@ Each file holds one. Its docstring is the mistake's page: the first line names i
 and `Instead:` the remedy. Its function, under `@mistake`, compares events and yields sentences.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
+from dpdemo.ranks.events import Event
 from dpdemo.ranks.mistakes.evidence import Evidence
-from dpdemo.ranks.mistakes.registry import DETECTORS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from dpdemo.ranks.events import Event
-    from dpdemo.ranks.mistakes.registry import Detector
-    from dpdemo.results.ranks import Mistake
+from dpdemo.ranks.mistakes.registry import DETECTORS, Detector
+from dpdemo.results.ranks import Mistake
 
 
 @cache

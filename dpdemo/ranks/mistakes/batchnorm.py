@@ -7,25 +7,17 @@ Seen in: its running statistics after a training step
 Instead: `nn.SyncBatchNorm.convert_sync_batchnorm(model)`, unless each rank is to normalize its own rows
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from dpdemo.ranks.events import Statistics
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _CLOSE, _TINY = 1e-3, 1e-12
 _REMEDY = "nn.SyncBatchNorm.convert_sync_batchnorm(model), unless each rank is to normalize its own rows"
 
 
 @mistake("batchnorm")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the running statistics of the last step that all ranks noted."""
     for team in evidence.shared:
         by_step = [{event.step: event.stats for event in noted[Statistics]} for noted in team.noted]

@@ -7,23 +7,13 @@ Seen in: the tensors of the program's own reductions, and a checksum of the para
 Instead: broadcast rank 0's parameters first, and average the gradients of all of them before each step
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from dpdemo.ranks.events import ByHand, Epoch
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.events import Parameters
-    from dpdemo.ranks.mistakes.evidence import Evidence, Team
+from dpdemo.ranks.events import ByHand, Epoch, Parameters
+from dpdemo.ranks.mistakes.evidence import Team
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("by-hand")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name parameters that differ between ranks although these reduce their gradients, or should."""
     for team in evidence.by_hand:
         sums = [event for noted in team.noted for event in noted[ByHand]]

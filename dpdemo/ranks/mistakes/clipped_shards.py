@@ -7,24 +7,14 @@ Seen in: the norms that it returned on each rank
 Instead: `model.clip_grad_norm_(max_norm)` of FullyShardedDataParallel
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Clipped
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _CLOSE = 1.001
 
 
 @mistake("clipped-shards")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the norms of each call."""
     for ranks, noted in evidence.crews().items():
         norms = [{(event.at, event.number): event.norm for event in mine[Clipped]} for mine in noted]

@@ -7,25 +7,16 @@ Seen in: a stream of several workers whose every row comes as many times on one 
 Instead: let `__iter__` take the part of `torch.utils.data.get_worker_info()`
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import Epoch
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _REMEDY = "let __iter__ of the data set take the part of its worker: torch.utils.data.get_worker_info()"
 
 
 @mistake("doubled-by-workers")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Count how often each row came, on each rank by itself."""
     found: dict[str, list[int]] = {}
     workers: dict[str, int] = {}

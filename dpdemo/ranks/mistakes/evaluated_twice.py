@@ -7,23 +7,12 @@ Seen in: a whole epoch without training that draws more samples than the data se
 Instead: cut the repeated ones off after gathering (`gather_for_metrics`), or do not pad
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.ranks.samples import epochs_of
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
-    from dpdemo.ranks.samples import Together
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
+from dpdemo.ranks.samples import Together, epochs_of
 
 
 @mistake("evaluated-twice")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Look for epochs of evaluation in which padding repeats samples."""
     told = set()
     for epoch in epochs_of([noted.events for noted in evidence.ranks.values()]):

@@ -1,12 +1,11 @@
 """The events of all ranks as detectors read them: by rank, by kind, and by the model they belong to."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from dpdemo.ranks.events import (
     ByHand,
@@ -19,12 +18,7 @@ from dpdemo.ranks.events import (
     Steps,
     Unsynced,
 )
-from dpdemo.ranks.samples import epochs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from dpdemo.ranks.samples import Together
+from dpdemo.ranks.samples import Together, epochs_of
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -55,7 +49,7 @@ class Noted:
             if factor
         }
 
-    def of_model(self, model: str) -> Noted:
+    def of_model(self, model: str) -> "Noted":
         """Return a rank's events without those of other models."""
         return Noted([event for event in self.events if getattr(event, "model", model) == model])
 
@@ -170,8 +164,7 @@ class Differing(NamedTuple):
 
     step: int
     name: str
-    values: tuple[float, ...]
-    """By rank."""
+    values: tuple[float, ...]  # by rank
     at: str
 
 

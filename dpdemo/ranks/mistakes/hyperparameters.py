@@ -7,25 +7,15 @@ Seen in: the numbers of each optimizer's groups at each step, where ranks train 
 Instead: decide by a number that is reduced over the ranks, or on rank 0, and broadcast the decision
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Hyperparameters, Metric, Read
-from dpdemo.ranks.mistakes.evidence import differing_hyperparameters, differing_reads
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence, Noted
+from dpdemo.ranks.mistakes.evidence import Noted, differing_hyperparameters, differing_reads
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _WORDS = {"lr": "learning rate", "weight_decay": "weight decay"}
 
 
 @mistake("hyperparameters")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name the first step with other values, and the number by which the ranks decided."""
     together = {event.ranks for noted in evidence.ranks.values() for event in noted[Hyperparameters]}
     for ranks in sorted(together):

@@ -7,22 +7,12 @@ Seen in: the ranks that called `load_state_dict`
 Instead: load on every rank, or `set_model_state_dict` with `StateDictOptions(broadcast_from_rank0=True)`
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Rows, StateLoaded
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("loaded-on-some")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Look for sharded models of which some ranks loaded a state and others none."""
     for team in evidence.wrapped:
         loaded = [[event for event in noted[StateLoaded] if event.taken] for noted in team.noted]

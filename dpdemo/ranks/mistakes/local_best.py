@@ -7,25 +7,17 @@ Seen in: numbers of an evaluation that differ between ranks, read just before a 
 Instead: reduce the metric over the ranks before it decides
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from dpdemo.ranks.events import FileWritten, Read
 from dpdemo.ranks.mistakes.evidence import differing_reads
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("local-best")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Look for files that were written after some evaluations and not after others."""
     ranks = list(evidence.ranks)
     reads = [evidence.ranks[rank][Read] for rank in ranks]

@@ -7,22 +7,12 @@ Seen in: samples drawn several times and samples left out, by a sampler that say
 Instead: nothing, if that is meant; an epoch is no pass over the data set then
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.mistakes.evidence import trained_epochs
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("meant-repeats")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Count what such a sampler repeats and leaves out."""
     for ranks in evidence.crews(shared=True).values():
         told = set()

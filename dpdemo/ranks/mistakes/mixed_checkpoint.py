@@ -7,24 +7,14 @@ Seen in: a checksum of each value that is not a sharded tensor
 Instead: the rank in the key of what belongs to a rank: `{f"random/{dist.get_rank()}": state}`
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Checkpoint
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _MAX_NAMES = 4
 
 
 @mistake("mixed-checkpoint")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the values of each save."""
     saves = [
         {(event.at, event.number): event for event in noted[Checkpoint]} for noted in evidence.ranks.values()

@@ -7,23 +7,13 @@ Seen in: a loader that is at its end before its first batch, on all ranks
 Instead: fewer ranks, a smaller batch, `drop_last=False`, or a stream that can be read again
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from dpdemo.ranks.mistakes.registry import mistake
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 from dpdemo.ranks.samples import epochs_of
-from dpdemo.results.ranks import Mistake
 from dpdemo.wording import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
 
 
 @mistake("no-steps")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Look for whole epochs without a batch on any rank."""
     told = set()
     for epoch in epochs_of([noted.events for noted in evidence.ranks.values()]):

@@ -7,22 +7,12 @@ Seen in: each loss, and each gradient before it is averaged, if an optimizer the
 Instead: look at that rank's rows; skip the step on all ranks together
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import NotFinite
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("not-finite")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name the rank and the step at which it began."""
     noted = [(event.step, rank, event) for rank, mine in evidence.ranks.items() for event in mine[NotFinite]]
     if not noted:

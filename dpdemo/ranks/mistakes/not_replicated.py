@@ -7,24 +7,16 @@ Seen in: the tensors that became DTensors with `Replicate()`, such as the inputs
 Instead: the same rows for all ranks of a tensor-parallel group; shards for the data-parallel ranks alone
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from dpdemo.ranks.events import Replicated
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _CLOSE = 1e-3
 
 
 @mistake("not-replicated")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare such tensors, line by line."""
     told = set()
     keyed = {rank: {(event.at, event.number): event for event in noted[Replicated]} for rank, noted in

@@ -7,24 +7,14 @@ Seen in: the keys that were missing and unexpected
 Instead: save the inner module's state, or cut the wrappers' names off; look at what `load_state_dict` returns
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import StateLoaded
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _FEW = 0.1
 
 
 @mistake("nothing-loaded")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Look for states whose keys hardly fit, or would fit without a wrapper's name."""
     told = set()
     for noted in evidence.ranks.values():

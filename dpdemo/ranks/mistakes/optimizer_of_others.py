@@ -7,22 +7,12 @@ Seen in: an optimizer whose parameters never get a gradient, beside a wrapped mo
 Instead: make the optimizer after the model is wrapped, from the wrapped model's parameters
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import ByHand, Unstepped
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("optimizer-of-others")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Look for idle optimizers on each rank."""
     for noted in evidence.ranks.values():
         for event in noted[ByHand]:

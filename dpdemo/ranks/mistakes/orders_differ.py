@@ -7,25 +7,17 @@ Seen in: samples drawn twice and samples left out in a whole epoch, though no ra
 Instead: give all ranks one seed, or the sampler a generator that is seeded alike on all ranks
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from dpdemo.ranks.mistakes.evidence import trained_epochs
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
+from dpdemo.ranks.samples import Together
 from dpdemo.results.ranksamples import often
 from dpdemo.wording import counted
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
-    from dpdemo.ranks.samples import Together
-
 
 @mistake("orders-differ")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Look for epochs in which some samples come twice and others never."""
     for ranks in evidence.crews(shared=True).values():
         told = set()

@@ -7,23 +7,13 @@ Seen in: the peak of each GPU on each rank, and the lines that put tensors on a 
 Instead: `torch.load(path, map_location="cpu")`, or `map_location=f"cuda:{local_rank}"`
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Ended, HomeGpu, OnOtherGpu
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 from dpdemo.sizes import size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
 
 
 @mistake("other-gpu")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare where each rank put tensors with the GPUs that other ranks give to NCCL."""
     homes = {rank: noted[HomeGpu][-1].gpu for rank, noted in evidence.ranks.items() if noted[HomeGpu]}
     if len(set(homes.values())) < len(homes):

@@ -7,20 +7,12 @@ Seen in: the folders and files that one line made on each rank, and that differ 
 Instead: make the name on rank 0, and share it: `dist.broadcast_object_list([name])`
 """
 
-from __future__ import annotations
-
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from dpdemo.ranks.events import Checkpoint, PathMade
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _PARTS = re.compile(r"[A-Za-z]+|\d+|[^A-Za-z\d]+")
 _RANDOM = re.compile(r"(?=[^\W_]*\d[^\W_]*[a-f])[\da-f]{6,}|(?=[^\W_]*[a-f][^\W_]*\d)[\da-f]{6,}")
@@ -28,7 +20,7 @@ _REMEDY = "make the name on rank 0 and share it: names = [name]; dist.broadcast_
 
 
 @mistake("other-paths")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the paths that one line made on each rank, if it made one of its own kind on each."""
     saved = [_by_line(noted[Checkpoint]) for noted in evidence.ranks.values()]
     made = [_by_line(noted[PathMade]) for noted in evidence.ranks.values()]

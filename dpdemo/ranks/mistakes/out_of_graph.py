@@ -7,24 +7,14 @@ Seen in: the graph of each loss, and the parameters that got no gradient
 Instead: `torch.distributed.nn.functional.all_reduce(tensor)`, which returns the result
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import OutOfGraph
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _FUNCTIONS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
 
 
 @mistake("out-of-graph")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name each line once."""
     told = set()
     for noted in evidence.ranks.values():

@@ -7,23 +7,13 @@ Seen in: the placements of the DTensor, and the number that each rank read
 Instead: `x.sum().full_tensor().item()`
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Read
 from dpdemo.ranks.mistakes.evidence import differing_reads
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("partial-reads", when_stopped=True)
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name each line whose numbers differ between ranks."""
     ranks = list(evidence.ranks)
     reads = [[read for read in evidence.ranks[rank][Read] if read.is_partial] for rank in ranks]

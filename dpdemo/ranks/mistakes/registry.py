@@ -1,21 +1,17 @@
 """The decorator of a mistake, and the guard around each detector."""
 
-from __future__ import annotations
-
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from dpdemo.ranks.mistakes.evidence import Evidence
 from dpdemo.results.ranks import Mistake
 
-if TYPE_CHECKING:
-    from dpdemo.ranks.mistakes.evidence import Evidence
+__all__ = ["Evidence", "Found", "Mistake", "mistake"]
 
-    Find = Callable[[Evidence], Iterable[Mistake]]
-
-DETECTORS: list[Detector] = []
+Found = Iterator[Mistake]
+Find = Callable[[Evidence], Found]
 
 
 @dataclass(frozen=True)
@@ -25,8 +21,7 @@ class Detector:
     name: str
     page: str
     find: Find
-    when_stopped: bool = False
-    """Whether it also judges ranks that were stopped before their end."""
+    when_stopped: bool = False  # whether it also judges ranks that were stopped before their end
 
     def judge(self, evidence: Evidence) -> list[Mistake]:
         """Return what was found; if the detector fails, a note with its name."""
@@ -44,6 +39,9 @@ class Detector:
     def summary(self) -> str:
         """Return the page's first line without its full stop."""
         return self.page.partition("\n")[0].removesuffix(".")
+
+
+DETECTORS: list[Detector] = []
 
 
 def mistake(name: str, *, when_stopped: bool = False) -> Callable[[Find], Find]:

@@ -7,14 +7,13 @@ Seen in: gradient collectives, and a checksum of the parameters after each step
 Instead: the last backward pass before a step goes through the wrapped module, outside of `no_sync()`
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from dpdemo.ranks.events import (
     Clipped,
     Hyperparameters,
     Late,
+    Parameters,
     Read,
     Rows,
     Steps,
@@ -22,23 +21,16 @@ from dpdemo.ranks.events import (
     Unsynced,
     WrapperGone,
 )
-from dpdemo.ranks.mistakes.evidence import differing_hyperparameters
-from dpdemo.ranks.mistakes.registry import mistake
+from dpdemo.ranks.mistakes.evidence import Team, differing_hyperparameters
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 from dpdemo.ranks.observe import ADDED
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dpdemo.ranks.events import Parameters
-    from dpdemo.ranks.mistakes.evidence import Evidence, Team
 
 _MAX_NAMES, _ALIKE = 4, 1.01
 _AFTER = "the last backward pass before a step has to go through the module, outside of no_sync()"
 
 
 @mistake("replicas")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name replicas whose parameters differ from some step on, to the end."""
     for team in evidence.wrapped:
         if any(event.is_averaged_by_hand for noted in team.noted for event in noted[Trained]):
@@ -134,7 +126,7 @@ def _last_pass(event: Unsynced, differ: str) -> Mistake:
     )
 
 
-def _sharded(team: Team) -> Iterator[Mistake]:
+def _sharded(team: Team) -> Found:
     """Name steps of a sharded model, whose parameters cannot be compared."""
     if not any(noted[Rows] for noted in team.noted) or "DistributedDataParallel on" in team.model:
         return

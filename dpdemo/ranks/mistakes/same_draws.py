@@ -7,26 +7,18 @@ Seen in: the draws of the program's own lines between optimizer steps, as many r
 Instead: another seed on each rank after the model is made, if each row is to have numbers of its own
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import Drawn, Rows, Trained
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence, Team
+from dpdemo.ranks.mistakes.evidence import Team
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _FEWEST = 3
 _FIRST_SIZE = re.compile(r"\[(\d+)")
 
 
 @mistake("same-draws")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the draws of each line on ranks that train on rows of their own."""
     told = set()
     for team in evidence.wrapped:

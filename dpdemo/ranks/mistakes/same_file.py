@@ -7,24 +7,15 @@ Seen in: files opened for writing, and `torch.save`, with no collective in betwe
 Instead: write it on rank 0 alone, or a file for each rank
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import FileWritten
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("same-file")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the files that ranks wrote between the same collectives."""
     writers: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for rank, noted in evidence.ranks.items():

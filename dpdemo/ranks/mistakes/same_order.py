@@ -8,20 +8,10 @@ Seen in: the order of two epochs of a shuffling sampler, or of a stream whose da
 Instead: call `sampler.set_epoch(epoch)` before each epoch; workers share it or end with the epoch
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from dpdemo.ranks.events import Epoch
 from dpdemo.ranks.mistakes.evidence import trained_epochs
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.events import Epoch
-    from dpdemo.ranks.mistakes.evidence import Evidence
-    from dpdemo.ranks.samples import Together
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
+from dpdemo.ranks.samples import Together
 
 _WORKERS = (
     "set_epoch changes the data set of the main process, and persistent workers keep their copies: let them "
@@ -30,7 +20,7 @@ _WORKERS = (
 
 
 @mistake("same-order")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare each epoch with the one before it."""
     for ranks in evidence.crews().values():
         before: dict[str, Together] = {}

@@ -7,22 +7,12 @@ Seen in: checksums of the rows that enter a wrapped module, where no loader fed 
 Instead: give each rank rows of its own, or its own seed for drawing them
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Epoch, Rows
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("same-rows")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the rows of all ranks, which have to change from step to step."""
     for team in evidence.wrapped:
         if any(_is_named(epoch) for noted in team.noted for epoch in noted[Epoch]):

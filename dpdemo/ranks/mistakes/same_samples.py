@@ -7,26 +7,18 @@ Seen in: the samples of each loader, by index or else by content, unless each ra
 Instead: give the DataLoader a DistributedSampler, or each rank a part of the stream
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from dpdemo.ranks.events import Loss, Rows
-from dpdemo.ranks.mistakes.evidence import trained_epochs
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dpdemo.ranks.mistakes.evidence import Evidence, Noted
-    from dpdemo.ranks.samples import Together
+from dpdemo.ranks.mistakes.evidence import Noted, trained_epochs
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
+from dpdemo.ranks.samples import Together
 
 _ALMOST = 0.1
 
 
 @mistake("same-samples")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the samples of all ranks, loader by loader."""
     for ranks in evidence.crews(shared=True).values():
         told = set()

@@ -7,24 +7,14 @@ Seen in: the learning rate at each step, the calls of the scheduler, and the len
 Instead: count the steps that one rank makes, and step the scheduler once for each of them
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Scheduled
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _NEAR, _FEWEST = 0.12, 4
 
 
 @mistake("schedule-over")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Look for schedules that were over after one part in N of the steps."""
     size = len(evidence.ranks)
     told = set()

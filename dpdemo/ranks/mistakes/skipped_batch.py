@@ -7,22 +7,12 @@ Seen in: batches that were drawn and not used, and calls in training without a b
 Instead: skip it on all ranks together, or multiply its loss by 0 and make the pass
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Skipped, Trained
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("skipped-batch", when_stopped=True)
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name the first batch that some ranks skipped and others did not."""
     for team in evidence.wrapped:
         passes = {event.backwards for noted in team.noted for event in noted[Trained]}

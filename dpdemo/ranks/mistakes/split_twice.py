@@ -7,25 +7,15 @@ Seen in: the samples of each rank's own set that it never draws; a stream that r
 Instead: give the library the whole set, or leave the loader of a split set as it is
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.mistakes.evidence import trained_epochs
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
-    from dpdemo.ranks.samples import Together
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
+from dpdemo.ranks.samples import Together
 
 _REMEDY = "give it the whole set, or leave the loader of a split set out of prepare()"
 
 
 @mistake("split-twice")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Look at sets that are each rank's own, and at streams that were split before."""
     for ranks in evidence.crews(shared=True).values():
         told = set()

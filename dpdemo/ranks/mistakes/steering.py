@@ -7,23 +7,15 @@ Seen in: the last numbers that the program read on each rank, if the ranks were 
 Instead: decide together: reduce the number, or the decision, before the branch
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from dpdemo.ranks.events import Failure, Read
 from dpdemo.ranks.mistakes.evidence import differing_reads
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("steering", when_stopped=True)
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name the line whose numbers differed last, best one that was read alike before or is a truth value."""
     has_failed = any(noted[Failure] for noted in evidence.ranks.values())
     if not evidence.were_stopped or has_failed:

@@ -7,18 +7,8 @@ Seen in: losses, convolutions, `fill_` of sharded DTensors; reductions by MAX; u
 Instead: the form that the report names beside each
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Trap
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _WORDS = {
     "sharded-loss": (
@@ -45,7 +35,7 @@ _WORDS = {
 
 
 @mistake("traps")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name each call once."""
     told = set()
     for noted in evidence.ranks.values():

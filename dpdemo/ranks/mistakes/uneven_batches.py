@@ -7,22 +7,12 @@ Seen in: the batches of a whole epoch that were trained on, without `join`
 Instead: a sampler that pads or drops, or `with model.join():` around the loop
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.mistakes.evidence import trained_epochs
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("uneven-batches")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the numbers of batches of each epoch."""
     for team in evidence.wrapped:
         numbers, told = team.ranks, set()

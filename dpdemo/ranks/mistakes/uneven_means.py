@@ -7,26 +7,19 @@ Seen in: the reductions of the loss, and the gradient that each of them gets, in
 Instead: divide the rank's sum by all ranks' number of elements, and multiply by the number of ranks
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from dpdemo.ranks.events import Loss
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dpdemo.ranks.mistakes.evidence import Evidence, Noted
+from dpdemo.ranks.mistakes.evidence import Noted
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _UNEVEN, _CLOSE = 1.2, 1e-3
 _REMEDY = "divide the rank's sum by all ranks' number of elements, and multiply by the number of ranks"
 
 
 @mistake("uneven-means")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Compare the numbers of elements of each backward pass."""
     for ranks, noted in evidence.crews(shared=True).items():
         uneven: dict[str, list[tuple[float, ...]]] = defaultdict(list)

@@ -7,22 +7,12 @@ Seen in: an attribute that a patch looks for, and does not find
 Instead: use a tested release of PyTorch, or read the report as one that is silent about that part
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import Unobserved
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("unobserved", when_stopped=True)
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name each part once."""
     found = {event.what: event for noted in evidence.ranks.values() for event in noted[Unobserved]}
     for what, event in found.items():

@@ -7,22 +7,12 @@ Seen in: a backward pass through the output of a wrapper that no variable holds 
 Instead: wrap the model once, and keep the wrapper as long as the model is trained
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from dpdemo.ranks.events import WrapperGone
-from dpdemo.ranks.mistakes.registry import mistake
-from dpdemo.results.ranks import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.mistakes.evidence import Evidence
+from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
 @mistake("wrapper-gone")
-def find(evidence: Evidence) -> Iterator[Mistake]:
+def find(evidence: Evidence) -> Found:
     """Name the first pass of each model whose wrapper was gone."""
     told = set()
     for team in evidence.wrapped:

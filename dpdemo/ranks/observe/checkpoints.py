@@ -1,22 +1,16 @@
 """Observe what `torch.distributed.checkpoint` saves of values that are not sharded."""
 
-from __future__ import annotations
-
 import pickle
 import zlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from dpdemo.ranks.events import Checkpoint
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import local, total
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dpdemo.ranks.observe.notes import Notes
 
 _MAX_KEYS = 4096
 

@@ -1,22 +1,15 @@
 """Note each collective before it begins, with all that must be the same on every rank of its group."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 
 from dpdemo.ranks.events import NEW_GROUP, POINT_TO_POINT, Collective, Group
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.virtual.labels import flat_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from dpdemo.ranks.observe.notes import Notes
-    from dpdemo.virtual.ops.collectives import Call
+from dpdemo.virtual.ops.collectives import Call
 
 _MAX_SHAPES = 8
 _LISTED = {"allgather_", "gather_", "scatter_", "reduce_scatter_", "alltoall_"}

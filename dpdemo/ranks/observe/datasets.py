@@ -1,18 +1,14 @@
 """What a data set and its samplers say of themselves, without drawing a sample."""
 
-from __future__ import annotations
-
 import contextlib
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.utils.data import Subset
 
 from dpdemo.ranks.observe.numbers import checksum
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _MOST_NESTED = 8
 

@@ -1,24 +1,18 @@
 """Observe the random numbers that lines of the program draw themselves, and not layers such as Dropout."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dpdemo.models.frames import OURS, is_installed, is_users
 from dpdemo.ranks.events import Drawn
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import checksum
 from dpdemo.virtual.ops import listening
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dpdemo.ranks.observe.notes import Notes
 
 _MAX_NOTED, _MAX_BYTES = 16, 1 << 14
 

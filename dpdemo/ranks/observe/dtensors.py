@@ -1,18 +1,13 @@
 """Observe tensors that are declared the same on all ranks: `DTensor.from_local` with Replicate()."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dpdemo.ranks.events import Replicated
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import total, values
-
-if TYPE_CHECKING:
-    from dpdemo.ranks.observe.notes import Notes
 
 _MAX_NOTED, _MAX_VALUES = 32, 16
 

@@ -1,7 +1,5 @@
 """Note the error that ends a rank, and leave its traceback to the launcher, who prints each error once."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -9,18 +7,14 @@ import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 from dpdemo.models.advice import advice
 from dpdemo.models.frames import is_installed, users_frames, without_watchers
 from dpdemo.ranks.events import Failure
-from dpdemo.ranks.observe.notes import NOWHERE, short
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from dpdemo.ranks.observe.notes import Notes
-    from dpdemo.virtual.applying import Wrap
+from dpdemo.ranks.observe.notes import NOWHERE, Notes, short
+from dpdemo.virtual.applying import Wrap
 
 _LOST = re.compile(
     r"Connection (closed|reset|refused|was)|(recvValue|sendBytes) failed|Broken pipe|[Ff]ailed to recv"

@@ -1,27 +1,21 @@
 """Observe which files a rank writes from the beginning, and which folders and files it makes."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dpdemo.models.frames import is_installed, is_users
 from dpdemo.ranks.events import FileWritten, PathMade
-from dpdemo.ranks.observe.notes import NOWHERE, never_raises, users_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dpdemo.ranks.observe.notes import Notes
+from dpdemo.ranks.observe.notes import NOWHERE, Notes, never_raises, users_line
 
 _NOT_RESULTS = ("/dev/", "/proc/", "/sys/", "/.cache/", "__pycache__", "torchinductor", "/.triton/")
 

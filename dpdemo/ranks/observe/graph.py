@@ -1,11 +1,10 @@
 """Observe collectives inside autograd's graph: those that change or send away a tensor with a history."""
 
-from __future__ import annotations
-
 import itertools
 import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,15 +12,10 @@ from torch.optim import optimizer as optimizers
 
 from dpdemo.ranks.events import OutOfGraph
 from dpdemo.ranks.log import public_name
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import values
 from dpdemo.virtual.labels import flat_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dpdemo.ranks.observe.notes import Notes
-    from dpdemo.virtual.ops.collectives import Call
+from dpdemo.virtual.ops.collectives import Call
 
 _IN_PLACE = {"allreduce_", "broadcast_", "reduce_", "allreduce_coalesced_"}
 _SENDING = {"alltoall_base_", "alltoall_", "_reduce_scatter_base_", "reduce_scatter_"}
@@ -59,8 +53,7 @@ class GraphNotes:
         self.seen: set[str] = set()
         self.sent: list[Sent] = []
         self.gathered: dict[str, Gathered] = {}
-        self.root: Any = None
-        """Where the backward pass under way begins."""
+        self.root: Any = None  # where the backward pass under way begins
         self.at = ""
 
     @never_raises

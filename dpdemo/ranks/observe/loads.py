@@ -1,23 +1,18 @@
 """Observe which keys `load_state_dict` took, and lines that put tensors on the GPU of another rank."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dpdemo.ranks.events import HomeGpu, OnOtherGpu, StateLoaded
-from dpdemo.ranks.observe.notes import NOWHERE, never_raises, users_line
+from dpdemo.ranks.observe.notes import NOWHERE, Notes, never_raises, users_line
 from dpdemo.virtual.labels import flat_tensors, gpu_of
 from dpdemo.virtual.ledger import Ledger
-
-if TYPE_CHECKING:
-    from dpdemo.ranks.observe.notes import Notes
-    from dpdemo.virtual.ops.collectives import Call
+from dpdemo.virtual.ops.collectives import Call
 
 _PREFIXES = (
     *("_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.", "model."),
@@ -32,8 +27,7 @@ class LoadNotes:
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
         self.numbers: Counter[str] = Counter()
-        self.home: int | None = None
-        """The GPU whose tensors the rank gave to a collective last."""
+        self.home: int | None = None  # the GPU whose tensors the rank gave to a collective last
         self.lines: set[tuple[str, int]] = set()
 
     @never_raises

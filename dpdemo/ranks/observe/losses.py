@@ -4,24 +4,18 @@ At `backward()` the graph is followed from the loss to the first reductions. Eac
 elements it averages, and a hook on it tells what gradient it gets.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dpdemo.ranks.events import Loss
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import is_checked, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dpdemo.ranks.observe.notes import Notes
 
 _SCALAR = (
     *("Add", "Sub", "Neg", "Mul", "Div", "ToCopy", "Clone"),

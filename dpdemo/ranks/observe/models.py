@@ -1,9 +1,8 @@
 """The models that ranks train together: under DistributedDataParallel, under FSDP, or averaged by hand."""
 
-from __future__ import annotations
-
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,23 +13,18 @@ from dpdemo.ranks.observe.notes import NOWHERE
 from dpdemo.ranks.observe.numbers import values
 from dpdemo.ranks.observe.steps import GradientProbe, StepNotes
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 _MAX_CHANNELS, _MAX_SHAPES, _METRICS = 16, 4, 0.1
 
 
 class Model:
     """One of them."""
 
-    managed: frozenset[int] = frozenset()
-    """The parameters that were trained when the model was wrapped."""
+    managed: frozenset[int] = frozenset()  # the parameters that were trained when the model was wrapped
 
     def __init__(self, name: str, ranks: list[int], parameters: list[Any]) -> None:
         self.name, self.ranks = name, ranks
         self.parameters = {id(each): weakref.ref(each, self._forget) for each in parameters}
-        self.names: dict[int, str] = {}
-        """Of parameters that have one, by `id`."""
+        self.names: dict[int, str] = {}  # of parameters that have one, by `id`
         self.forwards = self.trains = self.steps = self.skipped = self.averaged = 0
         self.pass_seen = self.passes = self.unsynced = 0
         self.reached: int | None = None
@@ -39,8 +33,7 @@ class Model:
         self.clock = self.reached_at = self.reduced_at = 0
         """Counts backward passes that came to an output, and reductions; when each was the last time."""
         self.stepped_at = self.called_at = 0
-        self.line = NOWHERE
-        """The line of the last call in training."""
+        self.line = NOWHERE  # the line of the last call in training
         self.num_skipped = 0
         self.batch: tuple[int, int] | None = None
         """The epoch and the batch that were drawn before the last call in training."""
@@ -66,7 +59,7 @@ class Model:
         """Return whether a backward pass came to the model since the last step."""
         return self.reached_at > self.stepped_at or not self.reached_at
 
-    def expect_backward(self, outputs: Iterator[torch.Tensor], reached: Callable[[Model], None]) -> None:
+    def expect_backward(self, outputs: Iterator[torch.Tensor], reached: "Callable[[Model], None]") -> None:
         """Notice which backward passes come to these outputs: with two models, a reduction is of one."""
 
         def reach(_: torch.Tensor) -> None:
@@ -182,8 +175,7 @@ class Optimized(Model):
         self.at = at
         self.seen_norms = norms
         self.reduced_before = 0
-        self.exchanged = [0, 0]
-        """Elements of all collectives up to the first step, and up to the last one."""
+        self.exchanged = [0, 0]  # elements of all collectives up to the first step, and up to the last one
         self.counts = {"all": 0, "some": 0, "none": 0}
         self.names = {id(each): f"{list(each.shape)} ({number})" for number, each in enumerate(parameters)}
         self.is_local, self.is_idle = False, True
@@ -224,7 +216,7 @@ class Optimized(Model):
         first, last = self.exchanged
         return self.steps > 1 and last - first <= _METRICS * size * self.steps
 
-    def note_reductions(self, reduced: Reductions) -> None:
+    def note_reductions(self, reduced: "Reductions") -> None:
         """Count this step among those whose gradients were reduced, all or some, or were not.
 
         A step without gradients tells nothing.

@@ -1,27 +1,20 @@
 """The file in which a rank notes its events, and the patches by which observers see them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
 import os
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
 
 from dpdemo.models.frames import is_installed, is_users
-from dpdemo.ranks.events import Began, Unobserved
+from dpdemo.ranks.events import Began, Event, Unobserved
 from dpdemo.ranks.log import BROKEN
 from dpdemo.startup.hook import when_imported
-from dpdemo.virtual.applying import Patches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from types import FrameType
-
-    from dpdemo.ranks.events import Event
-    from dpdemo.virtual.applying import Wrap
+from dpdemo.virtual.applying import Patches, Wrap
 
 Kind = TypeVar("Kind")
 NOWHERE = "a thread of PyTorch's own"

@@ -1,12 +1,10 @@
 """Observe optimizers: their hyperparameters, schedulers, and the clipping of gradients."""
 
-from __future__ import annotations
-
 import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,13 +13,10 @@ from torch.optim import optimizer as optimizers
 
 from dpdemo.ranks.events import Clipped, Hyperparameters, Metric, Scheduled
 from dpdemo.ranks.observe.models import Wrapped, parameters_of, ranks_of_mesh
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import local, value
+from dpdemo.ranks.observe.training import TrainingNotes
 from dpdemo.virtual.applying import Patch
-
-if TYPE_CHECKING:
-    from dpdemo.ranks.observe.notes import Notes
-    from dpdemo.ranks.observe.training import TrainingNotes
 
 _IN_ONE_EVENT, _MAX_NOTED = 64, 256
 _NOT_COMPARED = {"params", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "maximize"}
@@ -36,8 +31,7 @@ class OptimizerLedger:
         self.now: dict[str, float] = {}
         self.steps: list[int] = []
         self.values: list[dict[str, float]] = []
-        self.rates: list[float] = []
-        """The lowest and the last learning rate, and since which step it is that."""
+        self.rates: list[float] = []  # the lowest and the last learning rate, and since which step it is that
         self.since = 1
 
     def add(self, optimizer: Any) -> None:

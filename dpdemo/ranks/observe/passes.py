@@ -1,13 +1,12 @@
 """Passes over a loader: the batches that a loop got, by index or content, and those trained on."""
 
-from __future__ import annotations
-
 import operator
 import re
 import zlib
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, Subset
@@ -24,11 +23,7 @@ from dpdemo.ranks.observe.datasets import (
     whole_length,
 )
 from dpdemo.ranks.observe.notes import users_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dpdemo.ranks.observe.rows import Fingerprints
+from dpdemo.ranks.observe.rows import Fingerprints
 
 MAX_ROWS, MAX_LISTS, _MAX_LABELS = 100_000, 16, 1024
 _MAX_SIZES, _MOST_WAITING, _MAX_HELD = 8, 16, 2
@@ -40,15 +35,12 @@ class Batch:
 
     indices: list[int | str] | None
     prints: Fingerprints | None
-    start: int = 0
-    """Number of samples that the pass had given before."""
+    start: int = 0  # number of samples that the pass had given before
     used: set[int] = field(default_factory=set)
     """Places of the rows that were trained on, where they are known."""
     num_used: int = 0
-    is_guessed: bool = False
-    """Whether another batch may have been trained on in its place."""
-    is_followed: bool = False
-    """Whether a training step came before the pass's next batch."""
+    is_guessed: bool = False  # whether another batch may have been trained on in its place
+    is_followed: bool = False  # whether a training step came before the pass's next batch
 
     def __len__(self) -> int:
         if self.indices is not None:
@@ -72,8 +64,7 @@ class Pass:
     def __init__(self, loader: Any, number: int, at: str) -> None:
         self.loader, self.number, self.at = loader, number, at
         self.describe(loader)
-        self.pending: deque[Any] = deque()
-        """Indices of batches that workers load in advance."""
+        self.pending: deque[Any] = deque()  # indices of batches that workers load in advance
         self.waiting: deque[Batch] = deque(maxlen=_MOST_WAITING)
         """Batches that no training step has taken yet."""
         self.last: Batch | None = None
@@ -82,17 +73,13 @@ class Pass:
         self.sizes: list[int] = []
         self.used: list[int] = []
         self.labels: dict[str, str] = {}
-        self.tensors: tuple[int, ...] = ()
-        """Of the last batch, how many elements each tensor has."""
+        self.tensors: tuple[int, ...] = ()  # of the last batch, how many elements each tensor has
         self.count = self.sum = self.num_batches = self.num_used = self.num_followed = 0
         self.is_indexed, self.has_rows, self.are_used_known = self.is_map, True, True
         self.is_inner = self.was_trained = self.is_written = self.is_exhausted = False
-        self.is_attributed = False
-        """Whether a call of a wrapped module took rows of it."""
-        self.is_dispatched = False
-        """Whether one rank's loader reads for all of them."""
-        self.inners: list[Pass] = []
-        """The passes over loaders that this one reads."""
+        self.is_attributed = False  # whether a call of a wrapped module took rows of it
+        self.is_dispatched = False  # whether one rank's loader reads for all of them
+        self.inners: list[Pass] = []  # the passes over loaders that this one reads
 
     def describe(self, loader: Any) -> None:
         """Read what the loader and its samplers say of themselves."""
@@ -120,7 +107,7 @@ class Pass:
         self.num_workers = int(getattr(loader, "num_workers", 0) or 0)
         self.is_persistent = bool(getattr(loader, "persistent_workers", False))
 
-    def take_over(self, inner: Pass) -> None:
+    def take_over(self, inner: "Pass") -> None:
         """Describe the loader inside this one, which knows the samplers and the data."""
         inner.is_inner = True
         inner.is_dispatched = hasattr(self.loader, "_fetch_batches")  # accelerate's DataLoaderDispatcher

@@ -1,24 +1,18 @@
 """Observe the numbers of tensors that the program reads on the host: `item()`, `float()`, `if tensor`."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dpdemo.models.frames import OURS, is_users
 from dpdemo.ranks.events import Read
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import is_checked
 from dpdemo.virtual.applying import Patch
 from dpdemo.virtual.ops import listening
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dpdemo.ranks.observe.notes import Notes
 
 _ALWAYS = 64
 _OPERATOR = torch.ops.aten._local_scalar_dense.default
@@ -30,8 +24,7 @@ class ReadNotes:
     def __init__(self, notes: Notes, collectives: Callable[[], int]) -> None:
         self.notes, self.collectives = notes, collectives
         self.counts: dict[tuple[Any, int], int] = {}
-        self.is_partial = False
-        """Whether a DTensor that is yet to be reduced is about to be read."""
+        self.is_partial = False  # whether a DTensor that is yet to be reduced is about to be read
 
     def of_dtensor(self, args: tuple[Any, ...], _: dict[str, Any]) -> None:
         """Look whether a DTensor is yet to be reduced, before its own part is read."""

@@ -1,19 +1,14 @@
 """Keep a ledger of a model's optimizer steps: a checksum after each, and what multiplied its gradients."""
 
-from __future__ import annotations
-
 import struct
 import weakref
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from dpdemo.ranks.events import Steps
+from dpdemo.ranks.observe.notes import Notes
 from dpdemo.ranks.observe.numbers import local, total, values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dpdemo.ranks.observe.notes import Notes
 
 _IN_ONE_EVENT, _MAX_NAMES = 64, 256
 _LOOKED_AT, _PROBES, _ALIKE = 64, 3, 4e-3

@@ -1,14 +1,12 @@
 """Observe training: rows, averaged backward passes, and whether the ranks' parameters stay equal."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
 import weakref
 import zlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,6 +31,7 @@ from dpdemo.ranks.events import (
     WrapperGone,
 )
 from dpdemo.ranks.observe import ADDED
+from dpdemo.ranks.observe.loaders import LoaderNotes
 from dpdemo.ranks.observe.models import (
     Model,
     Optimized,
@@ -44,15 +43,11 @@ from dpdemo.ranks.observe.models import (
     ranks_of_mesh,
     whole_parameters,
 )
-from dpdemo.ranks.observe.notes import NOWHERE, never_raises, users_line
+from dpdemo.ranks.observe.notes import NOWHERE, Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import checksum, is_checked, is_finite, local, total, value, values
 from dpdemo.ranks.observe.steps import StepNotes
 from dpdemo.virtual.labels import flat_tensors
-
-if TYPE_CHECKING:
-    from dpdemo.ranks.observe.loaders import LoaderNotes
-    from dpdemo.ranks.observe.notes import Notes
-    from dpdemo.virtual.ops.collectives import Call
+from dpdemo.virtual.ops.collectives import Call
 
 _MAX_SHAPES, _MAX_NAMES, _MAX_TENSORS, _MAX_ROWS, _ALWAYS, _MAX_SKIPPED = 8, 8, 8, 32, 64, 8
 _NO_GRADIENT = (f"{os.sep}nn{os.sep}modules{os.sep}", f"{os.sep}distributed{os.sep}tensor{os.sep}")
@@ -74,10 +69,8 @@ class TrainingNotes:
         self.reduced = Reductions()
         self.outer: Any = None
         """The optimizer whose step is under way: ZeroRedundancyOptimizer's makes a step of another one."""
-        self.pass_at = NOWHERE
-        """The line of the last backward pass."""
-        self.no_sync = ""
-        """The line that told a wrapper last not to average."""
+        self.pass_at = NOWHERE  # the line of the last backward pass
+        self.no_sync = ""  # the line that told a wrapper last not to average
         self.not_finite: tuple[str, str, str] | None = None
         """What was not finite first since the last step, its line and value."""
         self.steps = 0

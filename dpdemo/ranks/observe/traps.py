@@ -1,21 +1,15 @@
 """Observe calls that give wrong numbers on several ranks, by their arguments alone."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dpdemo.ranks.events import Trap
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.virtual.applying import Patch
 from dpdemo.virtual.ops import listening
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dpdemo.ranks.observe.notes import Notes
 
 aten = torch.ops.aten
 _LOSSES = {

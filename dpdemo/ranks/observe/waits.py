@@ -5,8 +5,6 @@ left a call that waits for other ranks, no thread of the process runs, and nothi
 that only computes slowly, or waits for a file, is not blocked.
 """
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import inspect
@@ -15,22 +13,18 @@ import sys
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dpdemo.models.frames import OURS, is_users
 from dpdemo.ranks.events import Joined, Joining, Wait
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
+from dpdemo.ranks.observe.training import TrainingNotes
 from dpdemo.ranks.processes import is_running
 from dpdemo.virtual.process_groups import attempt, before_first_group
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from dpdemo.ranks.observe.notes import Notes
-    from dpdemo.ranks.observe.training import TrainingNotes
 
 _LOOK_S = 0.25
 _LOOKS = 4

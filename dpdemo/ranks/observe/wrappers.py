@@ -1,9 +1,7 @@
 """Follow the wrappers that average gradients: DistributedDataParallel and both kinds of FSDP."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -12,9 +10,7 @@ from dpdemo.models.frames import is_users
 from dpdemo.ranks.observe.models import groups_of_fsdp1, groups_of_fsdp2
 from dpdemo.ranks.observe.notes import users_line
 from dpdemo.ranks.observe.numbers import is_checked
-
-if TYPE_CHECKING:
-    from dpdemo.ranks.observe.training import TrainingNotes
+from dpdemo.ranks.observe.training import TrainingNotes
 
 _FSDP = "torch.distributed.fsdp"
 
