@@ -1,6 +1,8 @@
 """Mistakes as such: none can fail, each has a page and tests, and the table of the docs is theirs."""
 
 import re
+import runpy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,31 @@ def test_a_mistake_has_a_page_and_a_test_of_its_name(detector):
     assert detector.section("Seen in")
     assert detector.section("Instead")
     assert (HERE / "mistakes" / f"test_{detector.name.replace('-', '_')}.py").exists()
+
+
+def cases(path):
+    """Yield the tests of a file, each as often as it has parameters."""
+    for name, test in runpy.run_path(path).items():
+        if name.startswith("test_"):
+            marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+            names, values = marks[0].args if marks else ((), [()])
+            for case in values:
+                yield partial(test, case) if isinstance(names, str) else partial(test, *case)
+
+
+@pytest.mark.parametrize("detector", detectors(), ids=lambda each: each.name)
+def test_its_tests_have_events_with_the_mistake_and_without(detector, monkeypatch):
+    found, judge = set(), Detector.judge
+
+    def noted(self, evidence):
+        mistakes = judge(self, evidence)
+        found.update({bool(mistakes)} if self.name == detector.name else ())
+        return mistakes
+
+    monkeypatch.setattr(Detector, "judge", noted)
+    for case in cases(HERE / "mistakes" / f"test_{detector.name.replace('-', '_')}.py"):
+        case()
+    assert found == {True, False}
 
 
 def test_each_file_holds_one_mistake():

@@ -2,8 +2,7 @@
 
 import pickle
 import zlib
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,31 +14,15 @@ from dpdemo.ranks.observe.numbers import local, total
 _MAX_KEYS = 4096
 
 
-class CheckpointNotes:
-    """Notes each save of this rank."""
-
-    def __init__(self, notes: Notes) -> None:
-        self.notes = notes
-        self.numbers: Counter[str] = Counter()
-        self.sums: dict[str, int] = {}
-
-    @never_raises
-    def planned(self, state: Mapping[str, Any]) -> None:
-        """Take a checksum of each value that is not sharded, once the state is flat."""
-        for key, each in list(state.items())[:_MAX_KEYS]:
-            if isinstance(each, torch.Tensor):
-                places = getattr(each, "placements", None)
-                if places is None or all(place.is_replicate() for place in places):
-                    self.sums[key] = total(local(each))
-            elif not hasattr(each, "local_shards"):
-                self.sums[key] = _checksum(each)
-
-    @never_raises
-    def saved(self, path: str) -> None:
-        """Note a save."""
-        at = users_line()
-        self.numbers[at] += 1
-        self.notes.write(Checkpoint(at, self.numbers[at], path, self.sums))
+def _sums(state: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield a checksum of each value that is not sharded, once the state is flat."""
+    for key, each in list(state.items())[:_MAX_KEYS]:
+        if isinstance(each, torch.Tensor):
+            places = getattr(each, "placements", None)
+            if places is None or all(place.is_replicate() for place in places):
+                yield key, total(local(each))
+        elif not hasattr(each, "local_shards"):
+            yield key, _checksum(each)
 
 
 def _checksum(value: Any) -> int:
@@ -49,28 +32,30 @@ def _checksum(value: Any) -> int:
         return 0
 
 
-def _path(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    writer = kwargs.get("storage_writer", args[1] if len(args) > 1 else None)
-    return str(getattr(writer, "path", ""))
-
-
 def watch(notes: Notes) -> None:
     """Look at the checkpoints of this process."""
-    found = CheckpointNotes(notes)
+    sums: dict[str, int] = {}
+    planned = never_raises(lambda state: sums.update(_sums(state)))
+
+    @never_raises
+    def saved(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        writer = kwargs.get("storage_writer", args[1] if len(args) > 1 else None)
+        at, path = users_line(), str(getattr(writer, "path", ""))
+        notes.write(Checkpoint(at, notes.number(Checkpoint, at), path, sums))
 
     def follow(module: Any) -> None:
         # `save` itself may be imported by name before
         @notes.around(module, "_save_state_dict", why="a checkpoint is saved")
         def save(run: Any, *args: Any, **kwargs: Any) -> Any:
-            found.sums = {}
+            sums.clear()
             result = run(*args, **kwargs)
-            found.saved(_path(args, kwargs))
+            saved(args, kwargs)
             return result
 
     def plan(module: Any) -> None:
         @notes.around(module.DefaultSavePlanner, "create_local_plan", why="its state is flat by then")
         def create(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-            found.planned(self.state_dict)
+            planned(self.state_dict)
             return run(self, *args, **kwargs)
 
     notes.when_imported("torch.distributed.checkpoint.state_dict_saver", follow)

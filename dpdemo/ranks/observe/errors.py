@@ -1,5 +1,6 @@
 """Note the error that ends a rank, and leave its traceback to the launcher, who prints each error once."""
 
+import contextlib
 import os
 import re
 import sys
@@ -39,11 +40,14 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
         text = None
         if is_launched and not issubclass(kind, KeyboardInterrupt):
             text = without_watchers("".join(traceback.format_exception(kind, error, trace)))
+        found: list[str] = []
+        with contextlib.suppress(Exception):
+            found = hints(error) or list(advice(error, is_of_rank=True))
         failure = Failure(
             text=first_lines(kind, error),
             at=f"{short(users[-1].filename)}:{users[-1].lineno}" if users else NOWHERE,
             is_lost=is_lost(error),
-            hints=tuple(hints(error) or advice(error, is_of_rank=True)),
+            hints=tuple(found),
             t=time.time(),
             traceback=text,
         )

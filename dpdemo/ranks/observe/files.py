@@ -5,7 +5,6 @@ import re
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +67,6 @@ class FileNotes:
         self.notes, self.collectives = notes, collectives
         self.seen: set[tuple[str, int]] = set()
         self.made: set[str] = set()
-        self.numbers: Counter[str] = Counter()
 
     @never_raises
     def makes(self, name: Any, *, is_folder: bool) -> None:
@@ -79,10 +77,10 @@ class FileNotes:
         self.made.add(path)
         at = users_line()
         if at != NOWHERE and _is_programs_own():
-            self.numbers[at] += 1
-            if self.numbers[at] <= _MAX_PATHS:
+            number = self.notes.number(PathMade, at)
+            if number <= _MAX_PATHS:
                 by_chance = _is_named_by_chance(path)
-                self.notes.write(PathMade(at, self.numbers[at], path, is_folder, by_chance))
+                self.notes.write(PathMade(at, number, path, is_folder, by_chance))
 
     @never_raises
     def wrote(self, name: Any) -> None:

@@ -77,6 +77,7 @@ def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict
         errors,
         files,
         graph,
+        hints,
         loaders,
         loads,
         losses,
@@ -95,7 +96,7 @@ def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict
     made = collectives.watch(notes, modules.backward_passes)
     loaded = loads.watch(notes)
     waits.watch(notes, modules, is_launched=is_launched)
-    errors.watch(notes, modules.hints, is_launched=is_launched)
+    errors.watch(notes, lambda error: hints.hints(modules, error), is_launched=is_launched)
     for listener in (modules.collective, made, graph.watch(notes), loaded.collective):
         notes.listen(listeners, listener)
     for name, begin in {

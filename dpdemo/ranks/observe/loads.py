@@ -26,7 +26,6 @@ class LoadNotes:
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
-        self.numbers: Counter[str] = Counter()
         self.home: int | None = None  # the GPU whose tensors the rank gave to a collective last
         self.lines: set[tuple[str, int]] = set()
 
@@ -37,11 +36,12 @@ class LoadNotes:
             return
         taken = given - unexpected
         at = users_line()
-        self.numbers[at] += 1
         left = (*sorted(unexpected)[:_MAX_KEYS], *sorted(missing)[:_MAX_KEYS])
         prefix = _prefix(unexpected, missing)
         wanted = len(taken) + len(missing)
-        self.notes.write(StateLoaded(at, self.numbers[at], len(taken), len(given), wanted, prefix, left))
+        self.notes.write(
+            StateLoaded(at, self.notes.number(StateLoaded, at), len(taken), len(given), wanted, prefix, left)
+        )
 
     @never_raises
     def allocated(self, index: int, num_bytes: int) -> None:

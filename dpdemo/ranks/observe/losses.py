@@ -5,7 +5,6 @@ elements it averages, and a hook on it tells what gradient it gets.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -34,7 +33,6 @@ class LossNotes:
 
     def __init__(self, notes: Notes, drawn: Callable[[], tuple[int, ...]]) -> None:
         self.notes, self.drawn = notes, drawn
-        self.passes: Counter[str] = Counter()  # by the line that asks for them
 
     def begin(self, tensors: Any) -> list[Any]:
         """Follow the graph of a loss, and return the hooks to remove."""
@@ -44,8 +42,7 @@ class LossNotes:
         if not dist.is_initialized():
             return []
         at = users_line()
-        self.passes[at] += 1
-        number, drawn, handles = self.passes[at], self.drawn(), []
+        number, drawn, handles = self.notes.number(Loss, at), self.drawn(), []
         if number > _ALWAYS and not is_checked(number):
             return []
         for place, (node, averaged, divisor) in enumerate(_reductions(loss.grad_fn)):

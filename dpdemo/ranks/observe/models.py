@@ -1,4 +1,4 @@
-"""The models that ranks train together: under DistributedDataParallel, under FSDP, or averaged by hand."""
+"""The models that ranks train together: under DistributedDataParallel or FSDP, or under none."""
 
 import weakref
 from collections.abc import Callable, Iterator
@@ -8,12 +8,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
-from dpdemo.ranks.events import ByHand
 from dpdemo.ranks.observe.notes import NOWHERE
 from dpdemo.ranks.observe.numbers import values
 from dpdemo.ranks.observe.steps import GradientProbe, StepNotes
 
-_MAX_CHANNELS, _MAX_SHAPES, _METRICS = 16, 4, 0.1
+_MAX_CHANNELS = 16
 
 
 class Model:
@@ -167,116 +166,6 @@ class Wrapped(Model):
                 yield name.replace("_fsdp_wrapped_module.", ""), each
 
 
-class Optimized(Model):
-    """The parameters of an optimizer, under no wrapper; ranks may reduce their gradients themselves."""
-
-    def __init__(self, name: str, ranks: list[int], parameters: list[Any], norms: Any, at: str) -> None:
-        super().__init__(name, ranks, parameters)
-        self.at = at
-        self.seen_norms = norms
-        self.reduced_before = 0
-        self.exchanged = [0, 0]  # elements of all collectives up to the first step, and up to the last one
-        self.counts = {"all": 0, "some": 0, "none": 0}
-        self.names = {id(each): f"{list(each.shape)} ({number})" for number, each in enumerate(parameters)}
-        self.is_local, self.is_idle = False, True
-        self.is_beside = self.was_whole = self.sends_rows = False
-        """Whether parameters were reduced themselves; whether none ever had a gradient."""
-
-    def compared(self) -> list[Any]:
-        """Return the parameters."""
-        found = [parameter() for parameter in self.parameters.values()]
-        return [each for each in found if each is not None and each.requires_grad]
-
-    def norms(self) -> Iterator[tuple[str, Any]]:
-        """Yield each BatchNorm whose weight the optimizer trains."""
-        for index, each in enumerate(list(self.seen_norms)):
-            if id(each.weight) in self.parameters:
-                yield f"{type(each).__name__} {index}", each
-
-    def sums(self) -> ByHand:
-        """Return the event that sums up its steps."""
-        ranks, is_alone = tuple(self.ranks), self.is_alone()
-        return ByHand(
-            self.name,
-            ranks,
-            self.at,
-            self.is_idle,
-            self.is_local,
-            is_alone,
-            **self.counts,
-            is_beside=self.is_beside,
-            was_whole=self.was_whole,
-            shapes=tuple(self.names.values())[:_MAX_SHAPES],
-            sends_rows=self.sends_rows,
-        )
-
-    def is_alone(self) -> bool:
-        """Return whether ranks exchanged metrics between its steps, if anything: far less than parameters."""
-        size = sum(each.numel() for each in self.compared())
-        first, last = self.exchanged
-        return self.steps > 1 and last - first <= _METRICS * size * self.steps
-
-    def note_reductions(self, reduced: "Reductions") -> None:
-        """Count this step among those whose gradients were reduced, all or some, or were not.
-
-        A step without gradients tells nothing.
-        """
-        trained = [each for each in self.compared() if each.grad is not None]
-        if not trained:
-            return
-        found = sum(id(each) in reduced.gradients for each in trained)
-        flat = reduced.num_elements - self.reduced_before >= sum(each.numel() for each in trained)
-        self.is_idle, self.sends_rows = False, reduced.sends_rows
-        self.is_local |= any(id(each) in reduced.parameters for each in trained)
-        kind = "all" if flat or found == len(trained) else "some" if found else "none"
-        self.counts[kind] += 1
-        self.exchanged = [self.exchanged[0] if self.steps > 1 else reduced.exchanged, reduced.exchanged]
-        self.reduced_before = reduced.num_elements
-        reduced.gradients -= self.parameters.keys()
-
-
-class Reductions:
-    """Remembers what the program's own reductions took, until a step of an optimizer."""
-
-    def __init__(self) -> None:
-        self.known: dict[int, list[weakref.ref[Any]]] = {}
-        """By number of elements, the parameters that optimizers have."""
-        self.gradients: set[int] = set()
-        self.parameters: set[int] = set()
-        self.num_elements = self.exchanged = self.largest = 0
-        self.sends_rows = False
-        self.ranks: list[int] = []
-
-    def know(self, parameters: list[Any]) -> None:
-        """Remember an optimizer's parameters."""
-        for each in filter(is_plain, parameters):
-            self.known.setdefault(each.numel(), []).append(weakref.ref(each))
-
-    def add(self, group: Any, tensors: list[torch.Tensor]) -> None:
-        """Remember a reduction."""
-        for tensor in tensors:
-            for parameter in (ref() for ref in self.known.get(tensor.numel(), ())):
-                if parameter is None:
-                    continue
-                storage = storage_of(tensor)
-                if parameter.grad is not None and storage_of(parameter.grad) == storage:
-                    self.gradients.add(id(parameter))
-                elif storage_of(parameter) == storage:
-                    self.parameters.add(id(parameter))
-        number = sum(each.numel() for each in tensors)
-        self.num_elements += number
-        self.largest = max(self.largest, number)
-        if number > 1:
-            self.ranks = dist.get_process_group_ranks(group)
-
-    def took(self, parameters: dict[int, weakref.ref[Any]]) -> bool:
-        """Return whether a reduction took some of these parameters, or as many numbers as they are."""
-        if not self.largest or not self.parameters.isdisjoint(parameters):
-            return bool(self.parameters)
-        found = (ref() for ref in parameters.values())
-        return bool(self.largest >= sum(each.numel() for each in found if each is not None))
-
-
 def ranks_of(groups: list[Any]) -> list[int]:
     """Return the ranks of some groups."""
     return sorted({rank for group in groups for rank in dist.get_process_group_ranks(group)})
@@ -287,19 +176,9 @@ def ranks_of_mesh(mesh: Any) -> list[int]:
     return sorted(int(rank) for rank in torch._C.TensorBase.tolist(mesh.mesh.flatten()))
 
 
-def storage_of(tensor: torch.Tensor) -> int:
-    """Return a number that tensors of one storage share."""
-    return int(tensor.untyped_storage()._cdata)
-
-
 def parameters_of(optimizer: Any) -> list[Any]:
     """Return an optimizer's parameters."""
     return [each for group in optimizer.param_groups for each in group["params"]]
-
-
-def is_plain(parameter: Any) -> bool:
-    """Return whether a parameter is one of a model, whole, and no shard or copy of some."""
-    return type(parameter) is torch.nn.Parameter and type(parameter.data) is torch.Tensor
 
 
 def whole_parameters(modules: list[Any]) -> set[int]:

@@ -5,12 +5,13 @@ import functools
 import inspect
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from dpdemo.models.frames import is_installed, is_users
+from dpdemo.models.frames import OURS, is_installed, is_users
 from dpdemo.ranks.events import Began, Event, Unobserved
 from dpdemo.ranks.log import BROKEN
 from dpdemo.startup.hook import when_imported
@@ -35,6 +36,7 @@ class Notes:
         self.path = folder / f"{os.getpid()}.jsonl"
         self.process = os.getpid()
         self.num_written = 0
+        self._numbers: Counter[tuple[type[Event], object]] = Counter()
         self.lock, self._is_writing = threading.RLock(), False
         self._file = -1
 
@@ -62,6 +64,11 @@ class Notes:
                 with contextlib.suppress(OSError):
                     self.path.rename(self.path.with_suffix(BROKEN))
             return is_whole
+
+    def number(self, kind: type[Event], at: object) -> int:
+        """Count the events of a kind at a place, and return the number of the next, from 1."""
+        self._numbers[kind, at] += 1
+        return self._numbers[kind, at]
 
     def around(self, owner: Any, *names: str, why: str) -> Wrap:
         """Put a function around PyTorch's own, which it gets as its first argument (`Patches.around`)."""
@@ -142,6 +149,14 @@ def users_line(frame: FrameType | None = None) -> str:
             return f"{short(name)}:{number}"
         librarys = librarys or f"{short(name)}:{number}"
     return librarys or NOWHERE
+
+
+def frame_below() -> FrameType | None:
+    """Return the innermost frame that is not dpdemo's: whoever called what is observed."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    return frame
 
 
 def users_lines() -> Iterator[str]:

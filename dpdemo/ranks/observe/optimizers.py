@@ -2,7 +2,6 @@
 
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -113,10 +112,8 @@ class OptimizerNotes:
         self.notes, self.training = notes, training
         self.ledgers: weakref.WeakKeyDictionary[Any, OptimizerLedger] = weakref.WeakKeyDictionary()
         self.kept: list[OptimizerLedger] = []
-        self.num_alike: Counter[str] = Counter()
         self.schedules: weakref.WeakKeyDictionary[Any, Schedule] = weakref.WeakKeyDictionary()
         self.all_schedules: list[Schedule] = []
-        self.numbers: Counter[str] = Counter()
 
     @never_raises
     def steps(self, optimizer: Any) -> None:
@@ -131,8 +128,7 @@ class OptimizerNotes:
         if ledger is None:
             at = users_line()
             what = f"{type(optimizer).__name__} at {at}"
-            self.num_alike[what] += 1
-            name = f"{what} #{self.num_alike[what]}"
+            name = f"{what} #{self.notes.number(Hyperparameters, what)}"
             ledger = OptimizerLedger(self.notes, name, self._ranks(optimizer), at)
             self.ledgers[optimizer] = ledger
             self.kept.append(ledger)
@@ -160,9 +156,9 @@ class OptimizerNotes:
         schedule.calls += 1
         schedule.ledger = self.ledgers.get(_innermost(scheduler.optimizer))
         if metric is not None:
-            self.numbers[at] += 1
-            if self.numbers[at] <= _MAX_NOTED:
-                self.notes.write(Metric(at, self.numbers[at], value(metric)))
+            number = self.notes.number(Metric, at)
+            if number <= _MAX_NOTED:
+                self.notes.write(Metric(at, number, value(metric)))
 
     @never_raises
     def clipped(self, parameters: Any, norm: Any) -> None:
@@ -174,9 +170,9 @@ class OptimizerNotes:
                 mine = {id(each) for each in module.parameters()} if module is not None else set()
                 if given & mine and _is_sharded(module):
                     at = users_line()
-                    self.numbers[at] += 1
-                    if self.numbers[at] <= _MAX_NOTED:
-                        self.notes.write(Clipped(at, self.numbers[at], value(local(norm))))
+                    number = self.notes.number(Clipped, at)
+                    if number <= _MAX_NOTED:
+                        self.notes.write(Clipped(at, number, value(local(norm))))
                     return
 
     @never_raises

@@ -1,26 +1,20 @@
 """Observe training: rows, averaged backward passes, and whether the ranks' parameters stay equal."""
 
 import os
-import re
-import sys
 import weakref
 import zlib
-from collections import Counter
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 
 from dpdemo.calls.tree import tensors_in
-from dpdemo.models.frames import OURS
 from dpdemo.ranks.events import (
     Late,
     ModelMade,
-    NotFinite,
     Parameters,
     Rows,
     Skipped,
@@ -30,21 +24,19 @@ from dpdemo.ranks.events import (
     Unsynced,
     WrapperGone,
 )
-from dpdemo.ranks.observe import ADDED
+from dpdemo.ranks.observe.finite import FiniteNotes
 from dpdemo.ranks.observe.loaders import LoaderNotes
 from dpdemo.ranks.observe.models import (
     Model,
-    Optimized,
-    Reductions,
     Wrapped,
-    is_plain,
     parameters_of,
     ranks_of,
     ranks_of_mesh,
     whole_parameters,
 )
-from dpdemo.ranks.observe.notes import NOWHERE, Notes, never_raises, users_line
-from dpdemo.ranks.observe.numbers import checksum, is_checked, is_finite, local, total, value, values
+from dpdemo.ranks.observe.notes import NOWHERE, Notes, frame_below, never_raises, users_line
+from dpdemo.ranks.observe.numbers import checksum, is_checked, total, value
+from dpdemo.ranks.observe.reductions import Optimized, Reductions, is_plain
 from dpdemo.ranks.observe.steps import StepNotes
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.virtual.ops.collectives import Call
@@ -52,9 +44,6 @@ from dpdemo.virtual.ops.collectives import Call
 _MAX_SHAPES, _MAX_NAMES, _MAX_TENSORS, _MAX_ROWS, _ALWAYS, _MAX_SKIPPED = 8, 8, 8, 32, 64, 8
 _NO_GRADIENT = (f"{os.sep}nn{os.sep}modules{os.sep}", f"{os.sep}distributed{os.sep}tensor{os.sep}")
 """Files whose collectives in a backward pass belong to the model: SyncBatchNorm, tensor parallelism."""
-_OF_WRAPPER = re.compile(
-    r"'(?:DistributedDataParallel|FullyShardedDataParallel)' object has no attribute '(\w+)'"
-)
 
 
 class TrainingNotes:
@@ -63,7 +52,6 @@ class TrainingNotes:
     def __init__(self, notes: Notes, loaders: LoaderNotes) -> None:
         self.notes, self.loaders = notes, loaders
         self.models: list[Model] = []
-        self.num_alike: Counter[str] = Counter()
         self.by_module: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
         self.norms: weakref.WeakSet[Any] = weakref.WeakSet()
         self.reduced = Reductions()
@@ -71,15 +59,12 @@ class TrainingNotes:
         """The optimizer whose step is under way: ZeroRedundancyOptimizer's makes a step of another one."""
         self.pass_at = NOWHERE  # the line of the last backward pass
         self.no_sync = ""  # the line that told a wrapper last not to average
-        self.not_finite: tuple[str, str, str] | None = None
-        """What was not finite first since the last step, its line and value."""
+        self.finite = FiniteNotes(notes)
         self.steps = 0
-        self.is_not_finite_noted = False
 
     def _named(self, what: str) -> str:
         """Return a model's name, the same on each rank, whatever other models a rank has of its own."""
-        self.num_alike[what] += 1
-        return f"{what} #{self.num_alike[what]}"
+        return f"{what} #{self.notes.number(ModelMade, what)}"
 
     @never_raises
     def made(self, module: Any, wrapper: str, groups: list[Any]) -> None:
@@ -156,8 +141,7 @@ class TrainingNotes:
         """Remember the line of a backward pass, and whether its loss is finite."""
         self.pass_at = users_line()
         loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-        if isinstance(loss, torch.Tensor) and loss.numel() == 1 and not is_finite(loss):
-            self.not_finite = self.not_finite or ("loss", self.pass_at, str(values(local(loss), 1)[0]))
+        self.finite.loss(loss, self.pass_at)
 
     @never_raises
     def pass_ended(self) -> None:
@@ -169,13 +153,6 @@ class TrainingNotes:
                 )
 
     @never_raises
-    def _look_at_bucket(self, call: Call) -> None:
-        """Remember that gradients of this rank are not finite, before they are averaged."""
-        sent = call.args["scatter" in call.name]
-        if self.not_finite is None and not all(map(is_finite, flat_tensors(sent))):
-            self.not_finite = ("gradient", self.pass_at, "")
-
-    @never_raises
     def collective(self, call: Call) -> None:
         """Notice that a gradient is averaged."""
         if call.name != "barrier":
@@ -183,9 +160,7 @@ class TrainingNotes:
         self.reduced.sends_rows |= "alltoall" in call.name
         if "reduce" not in call.name:
             return
-        frame: Any = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename.startswith(OURS):
-            frame = frame.f_back
+        frame = frame_below()
         if frame is not None and any(part in frame.f_code.co_filename for part in _NO_GRADIENT):
             return
         task, names = torch._C._current_graph_task_id(), {call.group.group_name}
@@ -195,7 +170,7 @@ class TrainingNotes:
         if task < 0:
             return
         self.loaders.trained()
-        self._look_at_bucket(call)
+        self.finite.bucket(call, self.pass_at)
         latest = max((model.reached for model in found if model.reached is not None), default=None)
         for model in found:
             if model.module() is not None and model.trains and model.reached in {None, latest}:
@@ -219,7 +194,7 @@ class TrainingNotes:
         self.outer = self.outer or optimizer
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return
-        self._note_not_finite(optimizer)
+        self.finite.step(optimizer, self.steps + 1)
         models = self.of(optimizer)
         known = {key for model in models for key in model.parameters}
         sharded = [each for each in parameters_of(optimizer) if hasattr(each, "placements")]
@@ -241,23 +216,12 @@ class TrainingNotes:
         self.models.append(model)
         self.compare(model, at)
 
-    def _note_not_finite(self, optimizer: Any) -> None:
-        """Note the first step with a gradient that is not finite; one that a scaler skips is none."""
-        is_scaled = getattr(optimizer, "found_inf", None) is not None  # it skips such a step itself
-        if self.not_finite is None or self.is_not_finite_noted or is_scaled:
-            return
-        grads = (each.grad for each in parameters_of(optimizer))
-        if not all(is_finite(each) for each in grads if each is not None):
-            self.is_not_finite_noted = True
-            what, at, value = self.not_finite
-            self.notes.write(NotFinite(what, self.steps + 1, at, value))
-
     @never_raises
     def stepped(self, optimizer: Any) -> None:
         """Look at the models after a step: at averaged gradients, and whether parameters are equal."""
         if optimizer is not self.outer:
             return
-        self.outer, self.not_finite = None, None
+        self.outer, self.finite.first = None, None
         self.steps += 1
         for model in self.of(optimizer):
             self._stepped(model, users_line())
@@ -344,29 +308,6 @@ class TrainingNotes:
     def unused(self) -> list[str]:
         """Name the parameters of all modules that have no gradient."""
         return [name for model in self.models for name in model.unused()]
-
-    def hints(self, error: BaseException) -> list[str]:
-        """Name the parameters that PyTorch's error gives by number, and what to do."""
-        text = str(error)
-        lacking = _OF_WRAPPER.search(text)
-        if isinstance(error, AttributeError) and lacking is not None:
-            return [f"The wrapper passes on calls, not attributes: model.module.{lacking[1]}"]
-        if "Expected to have finished reduction" not in text:
-            return []
-        words = text.partition("did not receive grad for rank")[2].partition(":")[2].split()
-        numbers = [int(word) for word in words if word.isdigit()]
-        names: list[str] = []
-        modules: list[Any] = list(self.by_module) if numbers else []
-        for module in modules:
-            if isinstance(module, DistributedDataParallel):
-                parameters, _ = module._build_params_for_reducer()  # type: ignore[no-untyped-call]
-                by_id = {id(each): name for name, each in module.module.named_parameters()}
-                names += [by_id[id(parameters[at])] for at in numbers if at < len(parameters)]
-        added = [name for model in self.models for name in model.added()[:_MAX_NAMES]]
-        if added:
-            return [f"{', '.join(added)} {ADDED}"]
-        named = f"Parameters without a gradient: {', '.join(names)}. " if names else ""
-        return [f"{named}Use them in the loss, take them out, or pass find_unused_parameters=True."]
 
 
 def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
