@@ -58,6 +58,14 @@ class Batch:
                 self.used.update(range(len(self)))
 
 
+_DESCRIBED = (
+    *("samplers", "splitter", "is_distributed", "is_shuffled", "set_epoch", "seed", "repeats"),
+    *("dataset", "contents", "split", "num_workers", "is_persistent"),
+)
+_COUNTED = "at", "number", "count", "sum", "is_indexed", "is_joined", "is_inner"
+"""Attributes of a pass that `Epoch` has, too: of its loader, which another loader takes over, and its own."""
+
+
 class Pass:
     """One pass over a loader, as far as it went."""
 
@@ -113,17 +121,7 @@ class Pass:
         inner.is_dispatched = hasattr(self.loader, "_fetch_batches")  # accelerate's DataLoaderDispatcher
         self.inners.append(inner)
         inner.splitter = self.splitter or inner.splitter
-        names = ("samplers", "splitter", "is_distributed", "is_shuffled", "set_epoch", "seed", "repeats")
-        for name in (
-            *names,
-            "data",
-            "dataset",
-            "contents",
-            "split",
-            "num_workers",
-            "is_persistent",
-            "batches",
-        ):
+        for name in (*_DESCRIBED, "data", "batches"):
             setattr(self, name, getattr(inner, name))
 
     def drew(self, batch: Any, prints: Fingerprints | None, indices: list[int | str] | None) -> None:
@@ -192,18 +190,10 @@ class Pass:
         is_short = self.number <= MAX_LISTS and self.count <= MAX_ROWS
         is_part = self.num_used < self.count
         return Epoch(
-            at=self.at,
-            number=self.number,
-            count=self.count,
-            sum=self.sum,
-            dataset=self.dataset,
+            **{name: getattr(self, name) for name in (*_DESCRIBED, *_COUNTED)},
             length=whole_length(self.data, is_indexed=self.is_indexed and self.is_map),
             drawn=tuple(self.drawn) if is_short and self.is_indexed else None,
             sampler=self.samplers[0] if self.samplers else "",
-            set_epoch=self.set_epoch,
-            is_distributed=self.is_distributed,
-            is_shuffled=self.is_shuffled,
-            is_indexed=self.is_indexed,
             is_complete=is_complete or self.is_whole(),
             was_trained=self.was_trained or self.num_used > 0,
             rows=tuple(self.rows) if is_short and self.has_rows and len(self.rows) == self.count else None,
@@ -211,16 +201,6 @@ class Pass:
             trained=self.num_used,
             used=tuple(self.used) if is_short and is_part and self.are_used_known else None,
             labels=self.labels if self.has_rows else {},
-            contents=self.contents,
-            samplers=self.samplers,
-            splitter=self.splitter,
-            seed=self.seed,
-            repeats=self.repeats,
-            split=self.split,
-            num_workers=self.num_workers,
-            is_persistent=self.is_persistent,
-            is_joined=self.is_joined,
-            is_inner=self.is_inner,
         )
 
 
