@@ -25,7 +25,7 @@ class Model:
         self.parameters = {id(each): weakref.ref(each, self._forget) for each in parameters}
         self.names: dict[int, str] = {}  # of parameters that have one, by `id`
         self.forwards = self.trains = self.steps = self.skipped = self.averaged = 0
-        self.pass_seen = self.passes = self.unsynced = 0
+        self.pass_seen = self.passes = 0
         self.reached: int | None = None
         """The number of the last backward pass that came to an output; None if no output has a history."""
         self.bypass = NOWHERE
@@ -36,7 +36,7 @@ class Model:
         self.num_skipped = 0
         self.batch: tuple[int, int] | None = None
         """The epoch and the batch that were drawn before the last call in training."""
-        self.is_late_noted = self.is_gone_noted = False
+        self.is_late_noted = self.is_gone_noted = self.is_unsynced_noted = False
         self.probe = GradientProbe()
         self.ledger: StepNotes | None = None
         self.shapes: dict[str, int] = {}
@@ -69,6 +69,10 @@ class Model:
             if each.grad_fn is not None:  # a parameter would gather a hook with each call
                 each.register_hook(reach)  # type: ignore[no-untyped-call]
                 self.reached = -1 if self.reached is None else self.reached
+
+    def living(self) -> Iterator[Any]:
+        """Yield the parameters that the model had when it was made, and that are still there."""
+        yield from (each for each in (ref() for ref in list(self.parameters.values())) if each is not None)
 
     def compared(self) -> list[Any]:
         """Return the parameters that must be equal on all ranks."""

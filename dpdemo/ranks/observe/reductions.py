@@ -11,6 +11,7 @@ from dpdemo.ranks.events import ByHand
 from dpdemo.ranks.observe.models import Model
 
 _MAX_SHAPES, _METRICS = 4, 0.1
+_SUMMED = "at", "is_idle", "is_local", "is_beside", "was_whole", "sends_rows"
 
 
 class Reductions:
@@ -64,7 +65,7 @@ class Optimized(Model):
         self.seen_norms = norms
         self.reduced_before = 0
         self.exchanged = [0, 0]  # elements of all collectives up to the first step, and up to the last one
-        self.counts = {"all": 0, "some": 0, "none": 0}
+        self.counts: dict[str, Any] = {"all": 0, "some": 0, "none": 0}
         self.names = {id(each): f"{list(each.shape)} ({number})" for number, each in enumerate(parameters)}
         self.is_local, self.is_idle = False, True
         self.is_beside = self.was_whole = self.sends_rows = False
@@ -72,8 +73,7 @@ class Optimized(Model):
 
     def compared(self) -> list[Any]:
         """Return the parameters."""
-        found = [parameter() for parameter in self.parameters.values()]
-        return [each for each in found if each is not None and each.requires_grad]
+        return [each for each in self.living() if each.requires_grad]
 
     def norms(self) -> Iterator[tuple[str, Any]]:
         """Yield each BatchNorm whose weight the optimizer trains."""
@@ -83,19 +83,10 @@ class Optimized(Model):
 
     def sums(self) -> ByHand:
         """Return the event that sums up its steps."""
-        ranks, is_alone = tuple(self.ranks), self.is_alone()
+        given = {name: getattr(self, name) for name in _SUMMED}
+        shapes = tuple(self.names.values())[:_MAX_SHAPES]
         return ByHand(
-            self.name,
-            ranks,
-            self.at,
-            self.is_idle,
-            self.is_local,
-            is_alone,
-            **self.counts,
-            is_beside=self.is_beside,
-            was_whole=self.was_whole,
-            shapes=tuple(self.names.values())[:_MAX_SHAPES],
-            sends_rows=self.sends_rows,
+            self.name, tuple(self.ranks), is_alone=self.is_alone(), shapes=shapes, **self.counts, **given
         )
 
     def is_alone(self) -> bool:

@@ -148,9 +148,7 @@ class TrainingNotes:
         """Look at a gradient of each model, before the program changes it."""
         for model in self.models:
             if model.reached_at > model.stepped_at:
-                model.probe.look(
-                    each for each in (ref() for ref in model.parameters.values()) if each is not None
-                )
+                model.probe.look(model.living())
 
     @never_raises
     def collective(self, call: Call) -> None:
@@ -250,22 +248,11 @@ class TrainingNotes:
         model.averaged, model.stepped_at = 0, model.tick()
 
     def _note_unsynced(self, model: Model, at: str) -> None:
-        model.unsynced += 1
-        if model.unsynced == 1:
-            unused = tuple(model.unused()[:_MAX_NAMES])
-            was_averaged = bool(model.averaged)
-            self.notes.write(
-                Unsynced(
-                    model.name,
-                    at,
-                    model.bypass,
-                    unused,
-                    model.steps,
-                    self.pass_at,
-                    self.no_sync,
-                    was_averaged,
-                )
-            )
+        if not model.is_unsynced_noted:
+            model.is_unsynced_noted = True
+            unused, was_averaged = tuple(model.unused()[:_MAX_NAMES]), bool(model.averaged)
+            asked = model.steps, self.pass_at, self.no_sync
+            self.notes.write(Unsynced(model.name, at, model.bypass, unused, *asked, was_averaged))
 
     @never_raises
     def scaled(self, optimizer: Any, state: Any) -> None:
@@ -293,17 +280,8 @@ class TrainingNotes:
         elif isinstance(model, Wrapped):
             if model.passes and not model.steps and not model.skipped:
                 self.notes.write(Unstepped(model.name, model.wrapper))
-            self.notes.write(
-                Trained(
-                    model.name,
-                    model.forwards,
-                    model.passes,
-                    model.steps,
-                    model.shapes,
-                    model.is_averaged_by_hand,
-                    model.skipped,
-                )
-            )
+            counts, by_hand = (model.forwards, model.passes, model.steps), model.is_averaged_by_hand
+            self.notes.write(Trained(model.name, *counts, model.shapes, by_hand, model.skipped))
 
     def unused(self) -> list[str]:
         """Name the parameters of all modules that have no gradient."""
@@ -320,13 +298,13 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
         run(tensors, *args, **kwargs)
         found.pass_ended()
 
+    know, know_norm = never_raises(found.reduced.know), never_raises(found.norms.add)
+
     @notes.around(_BatchNorm, "forward", why="statistics are those of one rank")
     def normalized(normalize: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.training and not isinstance(self, SyncBatchNorm):
-            found.norms.add(self)
+            know_norm(self)
         return normalize(self, *args, **kwargs)
-
-    know = never_raises(found.reduced.know)
 
     @notes.around(optimizers.Optimizer, "add_param_group", why="the program may reduce these by hand")
     def add_param_group(add: Any, self: Any, group: Any) -> None:
