@@ -1,6 +1,7 @@
 """The file in which a rank notes its events."""
 
 import os
+import subprocess
 import sys
 import threading
 from types import SimpleNamespace
@@ -94,3 +95,8 @@ def test_all_observers_find_what_they_replace_and_put_it_back(tmp_path):
     for owner, name, _ in applied:
         first = next(value for at, key, value in applied if at is owner and key == name)
         assert attributes(owner).get(name, _ABSENT) is first
+
+
+def test_a_file_of_notes_needs_no_torch():
+    code = "import sys, dpdemo.ranks.observe.notes; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

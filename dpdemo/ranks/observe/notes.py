@@ -9,13 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpdemo.models.frames import OURS, is_installed, is_users
 from dpdemo.ranks.events import Began, Event, Unobserved
 from dpdemo.ranks.log import BROKEN
 from dpdemo.startup.hook import when_imported
-from dpdemo.virtual.applying import Patches, Wrap
+
+if TYPE_CHECKING:
+    from dpdemo.virtual.applying import Patches, Wrap
 
 Kind = TypeVar("Kind")
 NOWHERE = "a thread of PyTorch's own"
@@ -29,8 +31,7 @@ class Notes:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.patches, self.until_end = Patches(), contextlib.ExitStack()
-        self.until_end.callback(self.patches.undo)
+        self.until_end = contextlib.ExitStack()
         self.first: list[Event] = [Began()]
         """Events that are written before the first other one: a process that is no rank makes no file."""
         self.path = folder / f"{os.getpid()}.jsonl"
@@ -65,12 +66,19 @@ class Notes:
                     self.path.rename(self.path.with_suffix(BROKEN))
             return is_whole
 
+    @functools.cached_property
+    def patches(self) -> "Patches":
+        """What observers have replaced."""
+        found = _patches()
+        self.until_end.callback(found.undo)
+        return found
+
     def number(self, kind: type[Event], at: object) -> int:
         """Count the events of a kind at a place, and return the number of the next, from 1."""
         self._numbers[kind, at] += 1
         return self._numbers[kind, at]
 
-    def around(self, owner: Any, *names: str, why: str) -> Wrap:
+    def around(self, owner: Any, *names: str, why: str) -> "Wrap":
         """Put a function around PyTorch's own, which it gets as its first argument (`Patches.around`)."""
 
         def put(observer: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,12 +141,18 @@ def never_raises(observe: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-_until_exit = Patches()
+def _patches() -> "Patches":
+    from dpdemo.virtual.applying import Patches  # it imports torch, and a file of notes needs none
+
+    return Patches()
 
 
-def around(owner: Any, name: str) -> Wrap:
+_until_exit = functools.cache(_patches)
+
+
+def around(owner: Any, name: str) -> "Wrap":
     """Put a function around one of PyTorch's or Python's until the very end of the process (`against/`)."""
-    return _until_exit.around(owner, name, why="one process gets what the ranks got")
+    return _until_exit().around(owner, name, why="one process gets what the ranks got")
 
 
 def users_line(frame: FrameType | None = None) -> str:
