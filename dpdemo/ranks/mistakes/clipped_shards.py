@@ -8,6 +8,7 @@ Instead: `model.clip_grad_norm_(max_norm)` of FullyShardedDataParallel
 """
 
 from dpdemo.ranks.events import Clipped
+from dpdemo.ranks.mistakes.evidence import by_rank, rows_of
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _CLOSE = 1.001
@@ -17,16 +18,14 @@ _CLOSE = 1.001
 def find(evidence: Evidence) -> Found:
     """Compare the norms of each call."""
     for ranks, noted in evidence.crews().items():
-        norms = [{(event.at, event.number): event.norm for event in mine[Clipped]} for mine in noted]
         told = set()
-        for at, number in norms[0]:
-            row = [mine[at, number] for mine in norms if (at, number) in mine]
-            if at in told or len(row) < len(ranks) or max(row) <= _CLOSE * min(row):
+        for row in rows_of([mine[Clipped] for mine in noted]):
+            at, norms = row[0].at, [event.norm for event in row]
+            if at in told or max(norms) <= _CLOSE * min(norms):
                 continue
             told.add(at)
-            values = ", ".join(f"{norm:.4g} on rank {rank}" for rank, norm in zip(ranks, row, strict=True))
             yield Mistake(
-                f"Gradients are clipped by the norm of each rank's own shards: {values}",
+                f"Gradients are clipped by the norm of each rank's own shards: {by_rank(ranks, norms)}",
                 at,
                 "call model.clip_grad_norm_(max_norm) of FullyShardedDataParallel, which reduces the norm",
             )

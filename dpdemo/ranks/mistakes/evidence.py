@@ -1,8 +1,9 @@
 """The events of all ranks as detectors read them: by rank, by kind, and by the model they belong to."""
 
 import math
+import operator
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -195,16 +196,27 @@ def differing_hyperparameters(ranks: Sequence[Sequence[Hyperparameters]]) -> Dif
     return None
 
 
-def differing_reads(ranks: Sequence[Sequence[Read]], *, is_training: bool | None = None) -> list[Read]:
-    """Return the first rank's reads that gave another number on another rank, the last one first."""
-    keyed = [{(read.at, read.number): read for read in mine} for mine in ranks]
-    found = []
-    for key, read in keyed[0].items():
-        row = [mine[key] for mine in keyed if key in mine]
-        is_asked = is_training in {None, read.is_training}
-        if is_asked and len(row) == len(keyed) and len({repr(each.value) for each in row}) > 1:
-            found.append(read)
-    return found[::-1]
+def rows_of(ranks: Sequence[Sequence[Kind]], *fields: str) -> Iterator[tuple[Kind, ...]]:
+    """Yield the events that are alike in some fields on all ranks, one of each rank."""
+    key = operator.attrgetter(*(fields or ("at", "number")))
+    keyed = [{key(event): event for event in mine} for mine in ranks]
+    for each in keyed[0] if keyed else ():
+        if all(each in mine for mine in keyed):
+            yield tuple(mine[each] for mine in keyed)
+
+
+def by_rank(ranks: Iterable[int], values: Iterable[float | str]) -> str:
+    """Write a number, or a word, of each rank."""
+    shown = [value if isinstance(value, str) else f"{value:.4g}" for value in values]
+    return ", ".join(f"{value} on rank {rank}" for rank, value in zip(ranks, shown, strict=True))
+
+
+def differing_reads(
+    ranks: Sequence[Sequence[Read]], *, is_training: bool | None = None
+) -> list[tuple[Read, ...]]:
+    """Return the reads that gave other numbers on some ranks, one of each rank, the last ones first."""
+    found = [row for row in rows_of(ranks) if len({repr(read.value) for read in row}) > 1]
+    return [row for row in reversed(found) if is_training in {None, row[0].is_training}]
 
 
 def trained_epochs(ranks: Sequence[Noted]) -> Iterator[Together]:

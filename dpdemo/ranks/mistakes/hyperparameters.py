@@ -8,7 +8,13 @@ Instead: decide by a number that is reduced over the ranks, or on rank 0, and br
 """
 
 from dpdemo.ranks.events import Hyperparameters, Metric, Read
-from dpdemo.ranks.mistakes.evidence import Noted, differing_hyperparameters, differing_reads
+from dpdemo.ranks.mistakes.evidence import (
+    Noted,
+    by_rank,
+    differing_hyperparameters,
+    differing_reads,
+    rows_of,
+)
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _WORDS = {"lr": "learning rate", "weight_decay": "weight decay"}
@@ -29,24 +35,16 @@ def find(evidence: Evidence) -> Found:
             continue
         word, _, group = found.name.partition(" of ")
         name = f"{_WORDS.get(word, word)}{f' of {group}' if group else ''}"
-        differ = (
-            f"The {name} differs between ranks from step {found.step} on: {_by_rank(ranks, found.values)}"
-        )
+        differ = f"The {name} differs between ranks from step {found.step} on: {by_rank(ranks, found.values)}"
         yield _explained(differ, found.at, ranks, noted)
 
 
-def _by_rank(ranks: tuple[int, ...], values: tuple[float, ...]) -> str:
-    return ", ".join(f"{value:.4g} on rank {rank}" for rank, value in zip(ranks, values, strict=True))
-
-
 def _explained(differ: str, at: str, ranks: tuple[int, ...], noted: list[Noted]) -> Mistake:
-    metrics = [{(event.at, event.number): event for event in mine[Metric]} for mine in noted]
-    for key in metrics[0]:
-        row = [mine[key] for mine in metrics if key in mine]
-        if len(row) == len(ranks) and len({event.value for event in row}) > 1:
-            values = _by_rank(ranks, tuple(event.value for event in row))
+    for row in rows_of([mine[Metric] for mine in noted]):
+        if len({event.value for event in row}) > 1:
+            values = by_rank(ranks, [event.value for event in row])
             sources = differing_reads([mine[Read] for mine in noted], is_training=False)
-            source = f" (read at {sources[0].at})" if sources else ""
+            source = f" (read at {sources[0][0].at})" if sources else ""
             return Mistake(
                 f"{differ}. ReduceLROnPlateau got another number on each rank: {values}",
                 row[0].at,

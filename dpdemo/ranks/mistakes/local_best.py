@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dpdemo.ranks.events import FileWritten, Read
-from dpdemo.ranks.mistakes.evidence import differing_reads
+from dpdemo.ranks.mistakes.evidence import by_rank, differing_reads
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
+
+_REMEDY = "reduce it over the ranks before it decides: dist.all_reduce the sums and the counts, then divide"
 
 
 @mistake("local-best")
@@ -22,8 +24,8 @@ def find(evidence: Evidence) -> Found:
     ranks = list(evidence.ranks)
     reads = [evidence.ranks[rank][Read] for rank in ranks]
     lines = _lines_of_evaluations(reads)
-    own = [read for read in differing_reads(reads, is_training=False) if read.at in lines]
-    lines &= {read.at for read in own}
+    own = [row for row in differing_reads(reads, is_training=False) if row[0].at in lines]
+    lines &= {row[0].at for row in own}
     for rank, mine in zip(ranks, reads, strict=True):
         rounds = sorted({read.collectives for read in mine if read.at in lines})
         by_line: dict[str, list[FileWritten]] = {}
@@ -34,9 +36,11 @@ def find(evidence: Evidence) -> Found:
             name = os.path.basename(files[-1].path)  # noqa: PTH119 - text
             if not saved or not _is_choice(saved, len(rounds), name):
                 continue
-            read = next((each for each in own if each.collectives == files[-1].collectives), None)
-            if read is not None:
-                yield _mistake(read, reads, ranks, f"{name} was written after {len(saved)} of {len(rounds)}")
+            row = next((each for each in own if each[0].collectives == files[-1].collectives), None)
+            if row is not None:
+                numbers = by_rank(ranks, [read.value for read in row])
+                written = f"{name} was written after {len(saved)} of {len(rounds)} evaluations"
+                yield Mistake(f"{written}, by a number of the rank's own: {numbers}", row[0].at, _REMEDY)
                 return
 
 
@@ -55,15 +59,3 @@ def _is_choice(saved: Sequence[int], count: int, name: str) -> bool:
     steps = {after - before for before, after in zip([0, *saved], saved, strict=False)}
     is_regular = len(steps) == 1 or saved == [count]
     return len(saved) < count and ("best" in name.lower() or not is_regular)
-
-
-def _mistake(read: Read, reads: Sequence[Sequence[Read]], ranks: Sequence[int], written: str) -> Mistake:
-    values = [
-        next(each for each in mine if (each.at, each.number) == (read.at, read.number)) for mine in reads
-    ]
-    numbers = ", ".join(f"{each.value:.4g} on rank {rank}" for each, rank in zip(values, ranks, strict=True))
-    return Mistake(
-        f"{written} evaluations, by a number of the rank's own: {numbers}",
-        read.at,
-        "reduce it over the ranks before it decides: dist.all_reduce the sums and the counts, then divide",
-    )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from dpdemo.ranks.events import Checkpoint, PathMade
+from dpdemo.ranks.mistakes.evidence import by_rank
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _PARTS = re.compile(r"[A-Za-z]+|\d+|[^A-Za-z\d]+")
@@ -67,7 +68,7 @@ def _ought_to_be_one(event: Checkpoint | PathMade) -> bool:
 def _mistake(evidence: Evidence, at: str, paths: Sequence[str]) -> Mistake:
     shared = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120 - text
     names = [os.path.relpath(path, shared) if shared else path for path in paths]
-    made = ", ".join(f"{name} on rank {rank}" for rank, name in zip(evidence.ranks, names, strict=True))
+    made = by_rank(evidence.ranks, names)
     return Mistake(f"Each rank made a path of its own: {made}", at, _REMEDY)
 
 

@@ -8,7 +8,7 @@ Instead: `x.sum().full_tensor().item()`
 """
 
 from dpdemo.ranks.events import Read
-from dpdemo.ranks.mistakes.evidence import differing_reads
+from dpdemo.ranks.mistakes.evidence import by_rank, differing_reads
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
@@ -18,18 +18,14 @@ def find(evidence: Evidence) -> Found:
     ranks = list(evidence.ranks)
     reads = [[read for read in evidence.ranks[rank][Read] if read.is_partial] for rank in ranks]
     told = set()
-    for read in reversed(differing_reads(reads)):
-        if read.at in told:
+    for row in reversed(differing_reads(reads)):
+        at = row[0].at
+        if at in told:
             continue
-        told.add(read.at)
-        values = [
-            next(each for each in mine if (each.at, each.number) == (read.at, read.number)) for mine in reads
-        ]
-        read_by = ", ".join(
-            f"{each.value:.4g} on rank {rank}" for each, rank in zip(values, ranks, strict=True)
-        )
+        told.add(at)
+        read_by = by_rank(ranks, [read.value for read in row])
         yield Mistake(
             f"A number was read of a DTensor whose reduction is pending: the rank's own part, {read_by}",
-            read.at,
+            at,
             "call .full_tensor() first: x.sum().full_tensor().item(), x.norm().full_tensor().item()",
         )

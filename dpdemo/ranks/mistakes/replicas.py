@@ -21,7 +21,7 @@ from dpdemo.ranks.events import (
     Unsynced,
     WrapperGone,
 )
-from dpdemo.ranks.mistakes.evidence import Team, differing_hyperparameters
+from dpdemo.ranks.mistakes.evidence import Team, by_rank, differing_hyperparameters
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 from dpdemo.ranks.observe import ADDED
 
@@ -153,4 +153,4 @@ def _factors(team: Team, step: int) -> str:
     sizes = [abs(factor) for factor in found.values()]
     if not all(sizes) or max(sizes) <= _ALIKE * min(sizes):
         return ""
-    return ", ".join(f"{factor:.4g} on rank {rank}" for rank, factor in found.items())
+    return by_rank(found, found.values())

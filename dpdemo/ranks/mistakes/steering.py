@@ -7,10 +7,11 @@ Seen in: the last numbers that the program read on each rank, if the ranks were 
 Instead: decide together: reduce the number, or the decision, before the branch
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from dpdemo.ranks.events import Failure, Read
-from dpdemo.ranks.mistakes.evidence import differing_reads
+from dpdemo.ranks.mistakes.evidence import by_rank, differing_reads
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
@@ -22,27 +23,22 @@ def find(evidence: Evidence) -> Found:
         return
     ranks = list(evidence.ranks)
     reads = [evidence.ranks[rank][Read] for rank in ranks]
-    differing = [read for read in differing_reads(reads) if not read.is_partial]
-    counts: dict[str, int] = {}
-    for read in differing:
-        counts[read.at] = counts.get(read.at, 0) + 1
-    sure = [read for read in differing if read.how == "bool" or (read.number > 1 and counts[read.at] == 1)]
-    last = {(mine[-1].at, mine[-1].number) for mine in reads if mine}
-    likely = [read for read in differing if (read.at, read.number) in last]
-    chosen = next(iter(sure or likely), None)
-    if chosen is not None:
-        yield _mistake(chosen, reads, ranks, is_sure=bool(sure))
-
-
-def _mistake(read: Read, reads: Sequence[Sequence[Read]], ranks: Sequence[int], *, is_sure: bool) -> Mistake:
-    values = [
-        next(each for each in mine if (each.at, each.number) == (read.at, read.number)) for mine in reads
+    differing = [row for row in differing_reads(reads) if not row[0].is_partial]
+    counts = Counter(row[0].at for row in differing)
+    sure = [
+        row for row in differing if row[0].how == "bool" or (row[0].number > 1 and counts[row[0].at] == 1)
     ]
-    shown = [str(bool(each.value)) if each.how == "bool" else f"{each.value:.4g}" for each in values]
-    numbers = ", ".join(f"{number} on rank {rank}" for number, rank in zip(shown, ranks, strict=True))
+    last = {(mine[-1].at, mine[-1].number) for mine in reads if mine}
+    likely = [row for row in differing if (row[0].at, row[0].number) in last]
+    for row in (sure or likely)[:1]:
+        yield _mistake(row, ranks, is_sure=bool(sure))
+
+
+def _mistake(row: Sequence[Read], ranks: Sequence[int], *, is_sure: bool) -> Mistake:
+    shown = [str(bool(read.value)) if read.how == "bool" else read.value for read in row]
     return Mistake(
-        f"The ranks read other numbers here just before, {numbers}",
-        read.at,
+        f"The ranks read other numbers here just before, {by_rank(ranks, shown)}",
+        row[0].at,
         "if it decides, decide together: dist.all_reduce the number first (a flag with ReduceOp.MAX)",
         "mistake" if is_sure else "note",
     )

@@ -8,10 +8,10 @@ Instead: divide the rank's sum by all ranks' number of elements, and multiply by
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dpdemo.ranks.events import Loss
-from dpdemo.ranks.mistakes.evidence import Noted
+from dpdemo.ranks.mistakes.evidence import rows_of
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _UNEVEN, _CLOSE = 1.2, 1e-3
@@ -24,7 +24,7 @@ def find(evidence: Evidence) -> Found:
     for ranks, noted in evidence.crews(shared=True).items():
         uneven: dict[str, list[tuple[float, ...]]] = defaultdict(list)
         total: dict[str, int] = defaultdict(int)
-        for row in _common_passes(noted):
+        for row in rows_of([mine[Loss] for mine in noted], "at", "number", "place", "name"):
             at = row[0].at
             total[at] += 1
             counts = tuple(loss.count for loss in row)
@@ -33,14 +33,6 @@ def find(evidence: Evidence) -> Found:
         for at, found in uneven.items():
             if 2 * len(found) >= total[at]:
                 yield Mistake(_sentence(ranks, found[0]), at, _REMEDY)
-
-
-def _common_passes(ranks: Sequence[Noted]) -> Iterator[list[Loss]]:
-    keyed = [{(loss.at, loss.number, loss.place, loss.name): loss for loss in noted[Loss]} for noted in ranks]
-    for key in keyed[0]:
-        row = [losses[key] for losses in keyed if key in losses]
-        if len(row) == len(keyed):
-            yield row
 
 
 def _are_averaged(row: Sequence[Loss]) -> bool:
