@@ -1,13 +1,15 @@
 """The report of `exec --ranks`, from the events of all ranks."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 from dpdemo.ranks.events import ModelMade, Trained
 from dpdemo.ranks.log import RankLog
 from dpdemo.ranks.mistakes import find_mistakes
+from dpdemo.ranks.mistakes.registry import unjudged
 from dpdemo.ranks.samplereport import coverage, read_for_all, samples_of
-from dpdemo.results.ranks import Collective, RankModel, RankResult, RanksResult
+from dpdemo.results.ranks import Collective, Mistake, RankModel, RankResult, RanksResult
 
 
 class Program(Protocol):
@@ -19,25 +21,39 @@ class Program(Protocol):
 
 
 def summary(program: Program, logs: Sequence[RankLog], problem: tuple[str, ...]) -> RanksResult:
-    """Sum up what the ranks noted."""
-    indices = read_for_all([log.events for log in logs])
+    """Sum up what the ranks noted; a part that fails costs its own line."""
+    bugs: list[Mistake] = []
+
+    def part(name: str, make: Callable[[], Any], nothing: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except Exception as error:  # noqa: BLE001 - a bug here costs one line, not the report
+            bugs.append(unjudged(name, error))
+            return nothing()
+
+    events = [log.events for log in logs]
+    indices = part("samples", partial(read_for_all, events), dict)
+    ranks = tuple(
+        RankResult(
+            rank=log.number,
+            exit_code=log.exit_code(),
+            collectives=tuple(Collective(name, *sums) for name, sums in sorted(log.sums.items())),
+            peak_bytes=log.end.peak_bytes if log.end else {},
+            models=_models(log),
+            samples=part("samples", partial(samples_of, log.events, indices), tuple),
+        )
+        for log in logs
+    )
+    covered = part("coverage", lambda: tuple(coverage(events)), tuple)
+    by_rank = {log.number: log.events for log in logs}
+    mistakes = part("mistakes", lambda: find_mistakes(by_rank, were_stopped=bool(problem)), tuple)
     return RanksResult(
         program=str(program),
         arguments=program.arguments,
-        ranks=tuple(
-            RankResult(
-                rank=log.number,
-                exit_code=log.exit_code(),
-                collectives=tuple(Collective(name, *sums) for name, sums in sorted(log.sums.items())),
-                peak_bytes=log.end.peak_bytes if log.end else {},
-                models=_models(log),
-                samples=samples_of(log.events, indices),
-            )
-            for log in logs
-        ),
+        ranks=ranks,
         problem=problem,
-        mistakes=find_mistakes({log.number: log.events for log in logs}, were_stopped=bool(problem)),
-        coverage=tuple(coverage([log.events for log in logs])),
+        mistakes=(*mistakes, *dict.fromkeys(bugs)),
+        coverage=covered,
     )
 
 

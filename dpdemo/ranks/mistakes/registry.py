@@ -28,8 +28,7 @@ class Detector:
         try:
             return list(self.find(evidence))
         except Exception as error:  # noqa: BLE001 - a bug here costs one line, not the report
-            text = f"`{self.name}` could not be judged: {type(error).__name__}: {error}"
-            return [Mistake(text, "dpdemo", "This is a bug in dpdemo. Please report it.", "note")]
+            return [unjudged(self.name, error)]
 
     def section(self, title: str) -> str:
         """Return a paragraph of the page, `Seen in` or `Instead`, in one line."""
@@ -39,6 +38,12 @@ class Detector:
     def summary(self) -> str:
         """Return the page's first line without its full stop."""
         return self.page.partition("\n")[0].removesuffix(".")
+
+
+def unjudged(name: str, error: Exception) -> Mistake:
+    """Return a note about a part of the report that failed."""
+    text = f"`{name}` could not be judged: {type(error).__name__}: {error}"
+    return Mistake(text, "dpdemo", "This is a bug in dpdemo. Please report it.", "note")
 
 
 DETECTORS: list[Detector] = []
