@@ -74,7 +74,7 @@ def test_parameters_that_were_frozen_when_wrapped_are_the_cause():
     noted = [[MADE, steps(1, total, each={"body": total, "head": 5}), late] for total in (2, 3)]
     (found,) = mistakes(*noted)
     assert "body needed no gradient when the model was wrapped" in found.text
-    assert found.at == "train.py:20"
+    assert (found.at, found.advice[:20]) == ("train.py:20", "wrap the model again")
 
 
 def test_the_last_pass_of_a_window_is_named_with_no_sync():
