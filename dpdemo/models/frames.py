@@ -10,12 +10,14 @@ from types import TracebackType
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # noqa: PTH100, PTH120 - text
 _EXAMPLES = os.path.join(OURS, "examples") + os.sep  # noqa: PTH118 - text
 _EMULATION = os.path.join(OURS, "virtual") + os.sep  # noqa: PTH118 - text
+_PATCHES = os.path.join(_EMULATION, "applying.py")  # noqa: PTH118 - text
 _FRAME_IN_TEXT = re.compile(r'^  File "([^"]+)".*\n(?:    .*\n)*', re.MULTILINE)
 
 
 def is_watchers(filename: str) -> bool:
     """Return whether a file is ours but not of the emulation: its frames are left out of tracebacks."""
-    return filename.startswith(OURS) and not filename.startswith((_EMULATION, _EXAMPLES))
+    is_emulation = filename.startswith((_EMULATION, _EXAMPLES)) and filename != _PATCHES
+    return filename.startswith(OURS) and not is_emulation
 
 
 def is_users(filename: str) -> bool:

@@ -4,10 +4,13 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 from types import SimpleNamespace
 
+import pytest
 import torch
 
+from dpdemo.models.frames import without_watchers
 from dpdemo.ranks.events import Began, Event, FileWritten, Unobserved
 from dpdemo.ranks.observe.follow import observe
 from dpdemo.ranks.observe.notes import Notes
@@ -60,6 +63,16 @@ def test_what_observers_replace_is_put_back_at_the_end(tmp_path):
     notes.close()
     assert owner.load is module
     assert listeners == []
+
+
+def test_a_traceback_has_no_frame_of_a_patch(tmp_path):
+    notes, owner = Notes(tmp_path), SimpleNamespace(load=module)
+    notes.around(owner, "load", why="a module is loaded")(lambda original, name: original(name))
+    with pytest.raises(AttributeError) as caught:
+        owner.load(1)
+    text = "".join(traceback.format_exception(caught.value))
+    assert "applying.py" in text
+    assert "applying.py" not in without_watchers(text)
 
 
 def test_a_patch_whose_attribute_has_moved_costs_its_own_line(tmp_path):
