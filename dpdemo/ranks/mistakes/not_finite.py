@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpdemo.ranks.mistakes.evidence import Evidence
 
 
-@mistake("not-finite")
+@mistake("not-finite", when_stopped=True)
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Name the rank and the step at which it began."""
     noted = [(event.step, rank, event) for rank, mine in evidence.ranks.items() for event in mine[NotFinite]]

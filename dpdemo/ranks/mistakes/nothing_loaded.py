@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FEW = 0.1
 
 
-@mistake("nothing-loaded")
+@mistake("nothing-loaded", when_stopped=True)
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Look for states whose keys hardly fit, or would fit without a wrapper's name."""
     told = set()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpdemo.ranks.mistakes.evidence import Evidence
 
 
-@mistake("optimizer-of-others")
+@mistake("optimizer-of-others", when_stopped=True)
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Look for idle optimizers on each rank."""
     for noted in evidence.ranks.values():

@@ -44,7 +44,7 @@ _WORDS = {
 }
 
 
-@mistake("traps")
+@mistake("traps", when_stopped=True)
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Name each call once."""
     told = set()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpdemo.ranks.mistakes.evidence import Evidence
 
 
-@mistake("wrapper-gone")
+@mistake("wrapper-gone", when_stopped=True)
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Name the first pass of each model whose wrapper was gone."""
     told = set()
