@@ -5,7 +5,7 @@ import importlib
 import inspect
 import re
 import sys
-import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -74,9 +74,8 @@ def test_type_checkers_see_the_loaded_names():
     assert all(hasattr(importlib.import_module(home), name) for name, home in typed.items())
 
 
-def test_the_version_has_one_value():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == dpdemo.__version__
+def test_the_version_of_the_package_is_that_of_the_module():
+    assert metadata.version("dpdemo") == dpdemo.__version__
 
 
 @pytest.mark.parametrize(("kind", "code"), [(DpdemoError, 1), (RunError, 1), (UsageError, 2)])

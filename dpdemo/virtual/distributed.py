@@ -19,7 +19,7 @@ from torch.distributed import constants, rpc
 
 from dpdemo.virtual.applying import always, replace, stands_in, wraps
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp
-from dpdemo.virtual.ops import c10d  # noqa: F401 - it registers
+from dpdemo.virtual.ops import c10d, pending  # noqa: F401 - c10d registers
 from dpdemo.virtual.ops.collectives import gpu_of_group
 from dpdemo.virtual.process_groups import (
     HAS_SECOND,
@@ -166,7 +166,7 @@ def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
         index = the_session().current.index
 
         def called(future: Any) -> Any:
-            with seeing_gpus(index):
+            with seeing_gpus(index), pending.callback():
                 return callback(future)
 
         return original(self, called)

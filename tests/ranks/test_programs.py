@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
-NAMES = sorted(path.stem for path in PROGRAMS.glob("*.py") if path.stem != "common")
+_TEXTS = {path.stem: path.read_text("utf-8") for path in PROGRAMS.glob("*.py") if path.stem != "common"}
+OF_LIBRARIES = sorted(name for name, text in _TEXTS.items() if "accelerate import" in text)
+"""Run by `test_rank_libraries.py`, where the libraries are installed."""
+NAMES = sorted(_TEXTS.keys() - OF_LIBRARIES)
 _RIGHT = re.compile(r"( *).*  # (?:here; )?right: (.*)")
-_STOPPED = {"skipped_by_one"}
+_STOPPED = {"skipped_by_one", "uneven_microbatches"}
 
 
 def repaired(text):
@@ -36,18 +39,15 @@ def report_of(folder, text):
 
 
 def test_each_program_has_a_twin_and_a_line():
-    for name in NAMES:
-        text = (PROGRAMS / f"{name}.py").read_text("utf-8")
+    for name, text in _TEXTS.items():
         assert repaired(text) != text.removesuffix("\n"), name
         assert re.search(r"^(says|note): ", text, re.MULTILINE), name
         assert len(re.findall(r"# here\b", text)) == 1, name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_the_mistake_of_a_program_is_named_with_its_line(name, tmp_path):
-    text = (PROGRAMS / f"{name}.py").read_text("utf-8")
-    code, report = report_of(tmp_path, text)
+def is_named_with_its_line(name, folder):
+    text = _TEXTS[name]
+    code, report = report_of(folder, text)
     line = next(number for number, each in enumerate(text.splitlines(), 1) if "# here" in each)
     words = re.findall(r"^(?:says|note): (.*)$", text, re.MULTILINE)
     kind = "note" if re.search(r"^note: ", text, re.MULTILINE) else "mistake"
@@ -56,8 +56,18 @@ def test_the_mistake_of_a_program_is_named_with_its_line(name, tmp_path):
     assert code == (name in _STOPPED), report["problem"]
 
 
+def nothing_is_reported_of_its_twin(name, folder):
+    code, report = report_of(folder, repaired(_TEXTS[name]))
+    assert (code, report["mistakes"], report["problem"]) == (0, [], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_the_mistake_of_a_program_is_named_with_its_line(name, tmp_path):
+    is_named_with_its_line(name, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_reported_of_its_twin(name, tmp_path):
-    code, report = report_of(tmp_path, repaired((PROGRAMS / f"{name}.py").read_text("utf-8")))
-    assert (code, report["mistakes"], report["problem"]) == (0, [], [])
+    nothing_is_reported_of_its_twin(name, tmp_path)

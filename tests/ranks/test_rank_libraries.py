@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from test_programs import OF_LIBRARIES, is_named_with_its_line, nothing_is_reported_of_its_twin
 
 _ACCELERATE = """
 import torch
@@ -126,3 +127,11 @@ def test_a_library_trains_on_ranks(tmp_path, monkeypatch, name):
     assert [(coverage["num_repeated"], coverage["num_left_out"]) for coverage in report["coverage"]] == [
         (0, 0)
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_LIBRARIES)
+def test_a_mistake_with_a_library_is_named_and_its_twin_has_none(tmp_path, name):
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    is_named_with_its_line(name, tmp_path)
+    nothing_is_reported_of_its_twin(name, tmp_path)

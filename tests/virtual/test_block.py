@@ -15,6 +15,7 @@ from dpdemo.arithmetic.cards import VIRTUAL
 from dpdemo.virtual import VirtualGpuError, is_active, patches, state, virtual_gpus
 from dpdemo.virtual.applying import Patch, applied, attributes
 from dpdemo.virtual.block import _open
+from dpdemo.virtual.errors import warn_if_untested
 
 ABSENT = object()
 
@@ -213,6 +214,16 @@ def test_a_missing_private_name_is_one_error_with_the_release():
 
 
 # ---- without numbers ----
+
+
+@pytest.mark.parametrize("release", ["9.1.0", "2.1.0", "2.150.0"])
+def test_a_release_that_is_untested_is_named_by_the_first_block_alone(monkeypatch, release):
+    monkeypatch.setattr(torch, "__version__", release)
+    warn_if_untested.cache_clear()
+    with pytest.warns(UserWarning, match=rf"this is torch {release}:"), virtual_gpus(2):
+        pass
+    with virtual_gpus(2):  # a second warning would be an error
+        pass
 
 
 def test_a_model_from_before_the_block_keeps_them_too_and_its_optimizer():

@@ -53,9 +53,9 @@ class Ranks:
         def make(rank):
             self.groups[rank] = group_of(rank, size, store, name, implementation)
 
-        self._each(make)
+        self.each(make)
 
-    def _each(self, function):
+    def each(self, function):
         failed = []
 
         def work(rank):
@@ -83,7 +83,7 @@ class Ranks:
             me = Rank(rank, self.size, self.groups[rank], device)
             found[rank] = outcome(cell, me)
 
-        self._each(work)
+        self.each(work)
         return found
 
     def close(self):
@@ -183,6 +183,25 @@ PARTS = {
 def test_two_ranks_hold_what_nccl_leaves(two, part):
     is_in = PARTS.get(part) or (lambda cell: not any(each(cell) for each in PARTS.values()))
     compare(two, [cell for cell in TABLE if is_in(cell)])
+
+
+def test_a_callback_of_a_collective_may_synchronise(two):
+    """PowerSGD's hook does, on the thread of gloo that has yet to end the collective."""
+    is_waited_for, found = threading.Event(), [None, None]
+
+    def work(rank):
+        torch.cuda.set_device(rank)
+        rows = torch.full((2,), rank + 1.0, device="cuda")
+        two.groups[rank].allreduce(rows.clone()).wait()  # at the first one, ranks compare their GPUs
+        if rank:
+            is_waited_for.wait(PATIENCE_S)
+        begun = two.groups[rank].allreduce(rows)
+        done = begun.get_future().then(lambda future: (torch.cuda.synchronize(), future.value()[0] * 10)[1])
+        is_waited_for.set()
+        found[rank] = done.wait().tolist()
+
+    two.each(work)
+    assert found == [[30.0, 30.0]] * 2
 
 
 def test_each_cell_has_a_source_and_a_name_of_its_own():

@@ -11,7 +11,7 @@ from dpdemo.ranks.events import NotFinite
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
-@mistake("not-finite")
+@mistake("not-finite", when_stopped=True)
 def find(evidence: Evidence) -> Found:
     """Name the rank and the step at which it began."""
     noted = [(event.step, rank, event) for rank, mine in evidence.ranks.items() for event in mine[NotFinite]]

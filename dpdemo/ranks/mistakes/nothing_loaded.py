@@ -13,7 +13,7 @@ from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 _FEW = 0.1
 
 
-@mistake("nothing-loaded")
+@mistake("nothing-loaded", when_stopped=True)
 def find(evidence: Evidence) -> Found:
     """Look for states whose keys hardly fit, or would fit without a wrapper's name."""
     told = set()

@@ -11,7 +11,7 @@ from dpdemo.ranks.events import ByHand, Unstepped
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
-@mistake("optimizer-of-others")
+@mistake("optimizer-of-others", when_stopped=True)
 def find(evidence: Evidence) -> Found:
     """Look for idle optimizers on each rank."""
     for noted in evidence.ranks.values():

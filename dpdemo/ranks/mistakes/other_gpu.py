@@ -12,7 +12,7 @@ from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 from dpdemo.sizes import size
 
 
-@mistake("other-gpu")
+@mistake("other-gpu", when_stopped=True)
 def find(evidence: Evidence) -> Found:
     """Compare where each rank put tensors with the GPUs that other ranks give to NCCL."""
     homes = {rank: noted[HomeGpu][-1].gpu for rank, noted in evidence.ranks.items() if noted[HomeGpu]}

@@ -34,7 +34,7 @@ _WORDS = {
 }
 
 
-@mistake("traps")
+@mistake("traps", when_stopped=True)
 def find(evidence: Evidence) -> Found:
     """Name each call once."""
     told = set()

@@ -11,7 +11,7 @@ from dpdemo.ranks.events import WrapperGone
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
-@mistake("wrapper-gone")
+@mistake("wrapper-gone", when_stopped=True)
 def find(evidence: Evidence) -> Found:
     """Name the first pass of each model whose wrapper was gone."""
     told = set()

@@ -17,7 +17,7 @@ import torch
 from dpdemo.virtual.applying import replace, wraps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
 
 _cpp: Any = torch._C._distributed_c10d
@@ -25,6 +25,7 @@ _then: Any = torch._C.Future.then
 _wait: Any = _cpp.Work.wait
 _failures: list[BaseException] = []
 _outstanding: list[Any] = []
+_callback = threading.local()
 _NO_TIMEOUT = "FutureWrappingWork::wait() with finite timeout"
 
 
@@ -41,9 +42,22 @@ def _forget(work: Any = None) -> None:
 
 
 def synchronise(*_: Any) -> None:
-    """Wait for this process's collectives, as `torch.cuda.synchronize` waits for NCCL's streams."""
-    while _outstanding:
+    """Wait for this process's collectives, as `torch.cuda.synchronize` waits for NCCL's streams.
+
+    Not in a future's callback, which gloo runs before it ends the collective: PowerSGD's hook does that.
+    """
+    while _outstanding and not getattr(_callback, "is_running", False):
         _outstanding.pop().wait()
+
+
+@contextlib.contextmanager
+def callback() -> Iterator[None]:
+    """Run a future's callback, which waits for no collective of this process."""
+    before, _callback.is_running = getattr(_callback, "is_running", False), True
+    try:
+        yield
+    finally:
+        _callback.is_running = before
 
 
 def work_of(result: Any) -> Any:
