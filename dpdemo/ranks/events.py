@@ -295,6 +295,8 @@ class Epoch(Event):
     """By fingerprint, what short rows hold, such as `5`."""
     contents: int = 0
     """Checksum of the data set without its numbers and words, which may be a rank's own."""
+    part: tuple[int, ...] = ()
+    """The length of a Subset of the data set, and a checksum of its samples in order."""
     samplers: tuple[str, ...] = ()
     """Classes from the one that makes batches to the one that makes the order."""
     splitter: str = ""
@@ -497,7 +499,7 @@ class Read(Event):
 
 @dataclass(frozen=True)
 class StateLoaded(Event):
-    """`load_state_dict` took a state (`observe/loads.py`)."""
+    """`load_state_dict` of a module or an optimizer took a state (`observe/loads.py`)."""
 
     at: str
     number: int
@@ -509,6 +511,13 @@ class StateLoaded(Event):
     """Words in the keys that the module lacks, or the state, and without which more keys would fit."""
     keys: tuple[str, ...] = ()
     """Some keys that were left out, of the state and then of the module."""
+    of: str = ""
+    """The model that has parameters of the module, or of the optimizer."""
+    is_optimizers: bool = False
+    step: int = 0
+    """The optimizer steps made before."""
+    sum: int = 0
+    """A checksum of the state."""
 
 
 @dataclass(frozen=True)

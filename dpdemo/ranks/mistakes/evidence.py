@@ -214,6 +214,15 @@ def differing_reads(ranks: Sequence[Sequence[Read]], *, is_training: bool | None
     return found[::-1]
 
 
+def by_rank(read: Read, reads: Sequence[Sequence[Read]], ranks: Sequence[int]) -> str:
+    """Return the number of a read on each rank, `0.31 on rank 0, 0.4 on rank 1`."""
+    if read.how == "numbers":
+        return "other lists or arrays on each rank"
+    same = [next(each for each in mine if (each.at, each.number) == (read.at, read.number)) for mine in reads]
+    shown = [str(bool(each.value)) if each.how == "bool" else f"{each.value:.4g}" for each in same]
+    return ", ".join(f"{number} on rank {rank}" for number, rank in zip(shown, ranks, strict=True))
+
+
 def trained_epochs(ranks: Sequence[Noted]) -> Iterator[Together]:
     """Yield the epochs of training that all of these ranks made over a loader, with what each drew."""
     for epoch in epochs_of([noted.events for noted in ranks]):

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Look for sharded models of which some ranks loaded a state and others none."""
     for team in evidence.wrapped:
-        loaded = [[event for event in noted[StateLoaded] if event.taken] for noted in team.noted]
+        loaded = [
+            [event for event in noted[StateLoaded] if event.taken and not event.is_optimizers]
+            for noted in team.noted
+        ]
         who = [rank for rank, mine in zip(team.ranks, loaded, strict=True) if mine]
         if (
             not team.model.startswith("fully_shard")

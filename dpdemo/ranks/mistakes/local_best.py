@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import FileWritten, Read
-from dpdemo.ranks.mistakes.evidence import differing_reads
+from dpdemo.ranks.mistakes.evidence import by_rank, differing_reads
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.results.ranks import Mistake
 
@@ -31,6 +31,8 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
     reads = [evidence.ranks[rank][Read] for rank in ranks]
     lines = _lines_of_evaluations(reads)
     own = [read for read in differing_reads(reads, is_training=False) if read.at in lines]
+    shared = _shared_numbers(reads, lines)
+    own = [read for read in own if read.how != "numbers" or read.collectives not in shared]
     lines &= {read.at for read in own}
     for rank, mine in zip(ranks, reads, strict=True):
         rounds = sorted({read.collectives for read in mine if read.at in lines})
@@ -58,6 +60,20 @@ def _lines_of_evaluations(ranks: Sequence[Sequence[Read]]) -> set[str]:
     return {at for at in counts[0] if len({count[at] for count in counts}) == 1} - trained
 
 
+def _shared_numbers(ranks: Sequence[Sequence[Read]], lines: set[str]) -> set[int]:
+    """Return after which collectives the ranks read a number that is the same on all and changes: a mean.
+
+    Predictions or pictures that a rank reads beside it decide nothing.
+    """
+    values = [
+        [(read.at, read.value, read.collectives) for read in mine if read.at in lines] for mine in ranks
+    ]
+    alike = set(values[0]).intersection(*values[1:])
+    counts = Counter(at for at in {(at, value) for at, value, _ in alike})
+    changing = {at for at in lines if sum(name == at for name, _ in counts) > 1}
+    return {collectives for at, _, collectives in alike if at in changing}
+
+
 def _is_choice(saved: Sequence[int], count: int, name: str) -> bool:
     """Return whether a file was written after some rounds, and not after each, each second or the last."""
     steps = {after - before for before, after in zip([0, *saved], saved, strict=False)}
@@ -66,12 +82,8 @@ def _is_choice(saved: Sequence[int], count: int, name: str) -> bool:
 
 
 def _mistake(read: Read, reads: Sequence[Sequence[Read]], ranks: Sequence[int], written: str) -> Mistake:
-    values = [
-        next(each for each in mine if (each.at, each.number) == (read.at, read.number)) for mine in reads
-    ]
-    numbers = ", ".join(f"{each.value:.4g} on rank {rank}" for each, rank in zip(values, ranks, strict=True))
     return Mistake(
-        f"{written} evaluations, by a number of the rank's own: {numbers}",
+        f"{written} evaluations, by a number of the rank's own: {by_rank(read, reads, ranks)}",
         read.at,
         "reduce it over the ranks before it decides: dist.all_reduce the sums and the counts, then divide",
     )

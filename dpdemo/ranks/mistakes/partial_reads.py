@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import Read
-from dpdemo.ranks.mistakes.evidence import differing_reads
+from dpdemo.ranks.mistakes.evidence import by_rank, differing_reads
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.results.ranks import Mistake
 
@@ -32,14 +32,9 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
         if read.at in told:
             continue
         told.add(read.at)
-        values = [
-            next(each for each in mine if (each.at, each.number) == (read.at, read.number)) for mine in reads
-        ]
-        read_by = ", ".join(
-            f"{each.value:.4g} on rank {rank}" for each, rank in zip(values, ranks, strict=True)
-        )
         yield Mistake(
-            f"A number was read of a DTensor whose reduction is pending: the rank's own part, {read_by}",
+            "A number was read of a DTensor whose reduction is pending: the rank's own part, "
+            f"{by_rank(read, reads, ranks)}",
             read.at,
             "call .full_tensor() first: x.sum().full_tensor().item(), x.norm().full_tensor().item()",
         )

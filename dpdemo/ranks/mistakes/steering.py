@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import Failure, Read
-from dpdemo.ranks.mistakes.evidence import differing_reads
+from dpdemo.ranks.mistakes.evidence import by_rank, differing_reads
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.results.ranks import Mistake
 
@@ -43,13 +43,8 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
 
 
 def _mistake(read: Read, reads: Sequence[Sequence[Read]], ranks: Sequence[int], *, is_sure: bool) -> Mistake:
-    values = [
-        next(each for each in mine if (each.at, each.number) == (read.at, read.number)) for mine in reads
-    ]
-    shown = [str(bool(each.value)) if each.how == "bool" else f"{each.value:.4g}" for each in values]
-    numbers = ", ".join(f"{number} on rank {rank}" for number, rank in zip(shown, ranks, strict=True))
     return Mistake(
-        f"The ranks read other numbers here just before, {numbers}",
+        f"The ranks read other numbers here just before, {by_rank(read, reads, ranks)}",
         read.at,
         "if it decides, decide together: dist.all_reduce the number first (a flag with ReduceOp.MAX)",
         "mistake" if is_sure else "note",

@@ -38,6 +38,13 @@ def fingerprint(data: Any, depth: int = 2) -> int:
     return zlib.crc32(repr([fingerprint(part, depth - 1) for part in parts]).encode())
 
 
+def part_of(data: Any) -> tuple[int, ...]:
+    """Return the length of a Subset and a checksum of its indices; nothing for another data set."""
+    if not isinstance(data, Subset):
+        return ()
+    return len(data), zlib.crc32(repr((list(data.indices), part_of(data.dataset))).encode())
+
+
 def contents(data: Any) -> int:
     """Return a checksum of a data set's lists, tensors and tables alone: a rank's number is no content."""
     while isinstance(data, Subset):

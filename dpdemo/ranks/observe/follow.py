@@ -69,7 +69,7 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
     wrappers.watch(modules)
     stepped = optimizers.watch(notes, modules)
     made = collectives.watch(notes, modules.backward_passes)
-    loaded = loads.watch(notes)
+    loaded = loads.watch(notes, modules)
     checkpoints.watch(notes)
     dtensors.watch(notes)
     draws.watch(notes, lambda: modules.steps)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
 
 from dpdemo.ranks.events import HomeGpu, OnOtherGpu, StateLoaded
+from dpdemo.ranks.observe.models import parameters_of
 from dpdemo.ranks.observe.notes import NOWHERE, around, never_raises, users_line
+from dpdemo.ranks.observe.numbers import total
 from dpdemo.virtual.labels import flat_tensors, gpu_of
 from dpdemo.virtual.ledger import Ledger
 
 if TYPE_CHECKING:
     from dpdemo.ranks.observe.notes import Notes
+    from dpdemo.ranks.observe.training import TrainingNotes
     from dpdemo.virtual.ops.collectives import Call
 
 _PREFIXES = (
@@ -29,25 +35,40 @@ _MAX_KEYS, _MAX_LINES = 2, 8
 class LoadNotes:
     """Notes the states that modules take, and where tensors go."""
 
-    def __init__(self, notes: Notes) -> None:
-        self.notes = notes
+    def __init__(self, notes: Notes, training: TrainingNotes) -> None:
+        self.notes, self.training = notes, training
         self.numbers: Counter[str] = Counter()
         self.home: int | None = None
         """The GPU whose tensors the rank gave to a collective last."""
         self.lines: set[tuple[str, int]] = set()
 
     @never_raises
-    def loaded(self, given: set[str], missing: set[str], unexpected: set[str]) -> None:
+    def loaded(self, module: Any, state: dict[str, Any], missing: set[str], unexpected: set[str]) -> None:
         """Note how many keys of a state a module took."""
+        given = set(state)
         if not given or not dist.is_initialized():
             return
         taken = given - unexpected
+        left = (*sorted(unexpected)[:_MAX_KEYS], *sorted(missing)[:_MAX_KEYS])
+        prefix, wanted = _prefix(unexpected, missing), len(taken) + len(missing)
+        self._note(list(module.parameters()), state, len(taken), len(given), wanted, prefix, left)
+
+    @never_raises
+    def restored(self, optimizer: Any, state: dict[str, Any]) -> None:
+        """Note that an optimizer took a state."""
+        number = len(state["state"])
+        if dist.is_initialized() and number:
+            self._note(parameters_of(optimizer), state, number, number, number, is_optimizers=True)
+
+    def _note(self, parameters: list[Any], state: Any, *values: Any, is_optimizers: bool = False) -> None:
         at = users_line()
         self.numbers[at] += 1
-        left = (*sorted(unexpected)[:_MAX_KEYS], *sorted(missing)[:_MAX_KEYS])
-        prefix = _prefix(unexpected, missing)
-        wanted = len(taken) + len(missing)
-        self.notes.write(StateLoaded(at, self.numbers[at], len(taken), len(given), wanted, prefix, left))
+        given = {id(each) for each in parameters}
+        model = next((each.name for each in self.training.models if given & each.parameters.keys()), "")
+        tensors = [total(each) for each in tree_leaves(state) if isinstance(each, torch.Tensor)]
+        found = zlib.crc32(repr(tensors).encode())
+        event = StateLoaded(at, self.numbers[at], *values, of=model, step=self.training.steps, sum=found)
+        self.notes.write(replace(event, is_optimizers=is_optimizers))
 
     @never_raises
     def allocated(self, index: int, num_bytes: int) -> None:
@@ -93,16 +114,21 @@ def _is_loading() -> bool:
     return False
 
 
-def watch(notes: Notes) -> LoadNotes:
+def watch(notes: Notes, training: TrainingNotes) -> LoadNotes:
     """Look at what this process loads; the result listens to collectives."""
-    found = LoadNotes(notes)
+    found = LoadNotes(notes, training)
 
     @around(torch.nn.Module, "load_state_dict")
     def load(run: Any, self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         result = run(self, state_dict, *args, **kwargs)
         if isinstance(result, tuple) and len(result) == 2:  # missing and unexpected keys
-            found.loaded(set(state_dict), *map(set, result))
+            found.loaded(self, state_dict, *map(set, result))
         return result
+
+    @around(torch.optim.Optimizer, "load_state_dict")
+    def restore(run: Any, self: Any, state_dict: Any) -> None:
+        run(self, state_dict)
+        found.restored(self, state_dict)
 
     @around(Ledger, "allocate")
     def allocate(run: Any, self: Any, allocation: Any, live: int, nbytes: int) -> Any:

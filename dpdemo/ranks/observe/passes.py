@@ -17,6 +17,7 @@ from dpdemo.ranks.observe.datasets import (
     contents,
     fingerprint,
     nested,
+    part_of,
     repeats,
     split_of,
     splits_by_rank,
@@ -116,6 +117,7 @@ class Pass:
         if not self.is_map and (part := splitter_of(loader, self.data)):
             self.splitter = part
         self.dataset, self.contents = fingerprint(self.data), contents(self.data)
+        self.part = part_of(self.data)
         self.split = split_of(self.data)
         self.num_workers = int(getattr(loader, "num_workers", 0) or 0)
         self.is_persistent = bool(getattr(loader, "persistent_workers", False))
@@ -132,6 +134,7 @@ class Pass:
             "data",
             "dataset",
             "contents",
+            "part",
             "split",
             "num_workers",
             "is_persistent",
@@ -225,6 +228,7 @@ class Pass:
             used=tuple(self.used) if is_short and is_part and self.are_used_known else None,
             labels=self.labels if self.has_rows else {},
             contents=self.contents,
+            part=self.part,
             samplers=self.samplers,
             splitter=self.splitter,
             seed=self.seed,

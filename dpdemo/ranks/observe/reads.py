@@ -1,4 +1,4 @@
-"""Observe the numbers of tensors that the program reads on the host: `item()`, `float()`, `if tensor`."""
+"""Observe the numbers of tensors that the program reads: `item()`, `float()`, `if`, `tolist()`, `numpy()`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from dpdemo.models.frames import OURS, is_users
 from dpdemo.ranks.events import Read
-from dpdemo.ranks.observe.notes import never_raises, users_line
-from dpdemo.ranks.observe.numbers import is_checked
+from dpdemo.ranks.observe.notes import around, never_raises, users_line
+from dpdemo.ranks.observe.numbers import checksum, is_checked, value
 from dpdemo.virtual.ops import listening
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dpdemo.ranks.observe.notes import Notes
 
-_ALWAYS = 64
+_ALWAYS, _MAX_BYTES = 64, 1 << 14
 _OPERATOR = torch.ops.aten._local_scalar_dense.default
 
 
@@ -41,7 +41,23 @@ class ReadNotes:
     def read(self, _: torch.Tensor, result: Any) -> None:
         """Note a number that a line of the program read, or a library's; PyTorch's own only of a DTensor."""
         is_partial, self.is_partial = self.is_partial, False
-        frame: Any = sys._getframe(1)
+        if isinstance(result, (int, float)):
+            self._note(lambda: (float(result), type(result).__name__), is_partial=is_partial)
+
+    @never_raises
+    def converted(self, tensor: torch.Tensor) -> None:
+        """Note that a line made a list or an array of a tensor: its one number, or a checksum of several."""
+        if not tensor.is_complex():
+            several = tensor.numel() > 1
+            self._note(
+                lambda: (
+                    float(checksum(tensor.detach(), 0, _MAX_BYTES)) if several else value(tensor.detach()),
+                    "numbers" if several else "float",
+                )
+            )
+
+    def _note(self, number_of: Callable[[], tuple[float, str]], *, is_partial: bool = False) -> None:
+        frame: Any = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename.startswith(OURS):
             frame = frame.f_back
         if frame is None or not (is_partial or is_users(frame.f_code.co_filename)):
@@ -50,12 +66,9 @@ class ReadNotes:
         number = self.counts[key] = self.counts.get(key, 0) + 1
         if (number > _ALWAYS and not is_checked(number)) or not dist.is_initialized():
             return
-        if isinstance(result, (int, float)):
-            at, how = users_line(frame), type(result).__name__
-            is_training = torch.is_grad_enabled()
-            self.notes.write(
-                Read(at, number, float(result), self.collectives(), how, is_training, is_partial)
-            )
+        at, (found, how) = users_line(frame), number_of()
+        is_training = torch.is_grad_enabled()
+        self.notes.write(Read(at, number, found, self.collectives(), how, is_training, is_partial))
 
 
 def watch(notes: Notes, collectives: Callable[[], int]) -> None:
@@ -63,3 +76,10 @@ def watch(notes: Notes, collectives: Callable[[], int]) -> None:
     found = ReadNotes(notes, collectives)
     listening.reads.append(found.read)
     listening.wrapped[id(_OPERATOR)] = found.of_dtensor
+    for name in ("numpy", "tolist"):
+
+        @around(torch.Tensor, name)
+        def converted(convert: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = convert(self, *args, **kwargs)
+            found.converted(self)
+            return result
