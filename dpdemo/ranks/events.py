@@ -312,6 +312,8 @@ class Epoch(Event):
     """Whether the program expects unequal numbers of batches: `Join`."""
     is_inner: bool = False
     """Whether another loader reads this one, and gives the loop other batches."""
+    random: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """By library, the states from which the data set drew random numbers first, in each worker."""
 
 
 @dataclass(frozen=True)
@@ -518,6 +520,8 @@ class StateLoaded(Event):
     """The optimizer steps made before."""
     sum: int = 0
     """A checksum of the state."""
+    is_own: bool = False
+    """Whether it had the module's own tensors alone, so that nothing changed."""
 
 
 @dataclass(frozen=True)

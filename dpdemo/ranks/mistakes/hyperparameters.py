@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
     from dpdemo.ranks.mistakes.evidence import Evidence, Noted
 
+_CLOSE = 1e-6
+_REMEDY = (
+    "give all ranks the same values; reduce a metric that decides over the ranks first (dist.all_reduce)"
+)
 _WORDS = {"lr": "learning rate", "weight_decay": "weight decay"}
 
 
@@ -35,6 +39,9 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
         found = differing_hyperparameters(
             [[event for event in mine[Hyperparameters] if event.ranks == ranks] for mine in noted]
         )
+        metric = _metric(noted)
+        if found is None and metric is not None:
+            yield _of_metric("", metric, ranks, noted)
         if found is None:
             continue
         word, _, group = found.name.partition(" of ")
@@ -42,28 +49,34 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
         differ = (
             f"The {name} differs between ranks from step {found.step} on: {_by_rank(ranks, found.values)}"
         )
-        yield _explained(differ, found.at, ranks, noted)
+        yield (
+            Mistake(differ, found.at, _REMEDY)
+            if metric is None
+            else _of_metric(f"{differ}. ", metric, ranks, noted)
+        )
 
 
 def _by_rank(ranks: tuple[int, ...], values: tuple[float, ...]) -> str:
     return ", ".join(f"{value:.4g} on rank {rank}" for rank, value in zip(ranks, values, strict=True))
 
 
-def _explained(differ: str, at: str, ranks: tuple[int, ...], noted: list[Noted]) -> Mistake:
+def _metric(noted: list[Noted]) -> tuple[Metric, ...] | None:
+    """Return the first number by which ReduceLROnPlateau decides and that differs between ranks."""
     metrics = [{(event.at, event.number): event for event in mine[Metric]} for mine in noted]
     for key in metrics[0]:
-        row = [mine[key] for mine in metrics if key in mine]
-        if len(row) == len(ranks) and len({event.value for event in row}) > 1:
-            values = _by_rank(ranks, tuple(event.value for event in row))
-            sources = differing_reads([mine[Read] for mine in noted], is_training=False)
-            source = f" (read at {sources[0].at})" if sources else ""
-            return Mistake(
-                f"{differ}. ReduceLROnPlateau got another number on each rank: {values}",
-                row[0].at,
-                f"reduce the metric over the ranks first{source}: dist.all_reduce its sum and its count",
-            )
+        row = tuple(mine[key] for mine in metrics if key in mine)
+        values = [event.value for event in row]
+        if len(row) == len(noted) and max(values) - min(values) > _CLOSE * max(map(abs, values)):
+            return row
+    return None
+
+
+def _of_metric(differ: str, row: tuple[Metric, ...], ranks: tuple[int, ...], noted: list[Noted]) -> Mistake:
+    values = _by_rank(ranks, tuple(event.value for event in row))
+    sources = differing_reads([mine[Read] for mine in noted], is_training=False)
+    source = f" (read at {sources[0].at})" if sources else ""
     return Mistake(
-        differ,
-        at,
-        "give all ranks the same values; reduce a metric that decides over the ranks first (dist.all_reduce)",
+        f"{differ}ReduceLROnPlateau got another number on each rank: {values}",
+        row[0].at,
+        f"reduce the metric over the ranks first{source}: dist.all_reduce its sum and its count",
     )

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from dpdemo.ranks.mistakes.evidence import Evidence
 
 _FEW = 0.1
+_OWN = (
+    "look for a wrapper's name in the checkpoint's keys (`module.`, `_orig_mod.`) that the module's have not; and "
+    "keep copy.deepcopy(model.state_dict()), whose tensors no step changes"
+)
 
 
 @mistake("nothing-loaded")
@@ -29,6 +33,10 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
     told = set()
     for noted in evidence.ranks.values():
         for event in noted[StateLoaded]:
+            if event.is_own and event.at not in told:
+                told.add(event.at)
+                yield Mistake("load_state_dict was given the module's own tensors: it changed nothing",
+                              event.at, _OWN)  # fmt: skip
             is_few = event.taken <= _FEW * min(event.given, event.wanted)
             if event.at in told or not (is_few or event.prefix):
                 continue

@@ -20,6 +20,8 @@ from torch.distributed.algorithms.join import Join
 from torch.utils.data import DataLoader, dataloader
 
 from dpdemo.ranks.events import Fed
+from dpdemo.ranks.observe import fetches
+from dpdemo.ranks.observe.fetches import Board
 from dpdemo.ranks.observe.notes import around, never_raises, users_line, users_lines
 from dpdemo.ranks.observe.passes import MAX_ROWS, Batch, Pass, line_of, read_before
 from dpdemo.ranks.observe.rows import Fingerprints, fingerprints
@@ -273,7 +275,7 @@ def watch(notes: Notes) -> LoaderNotes:
     """Follow the loaders of this process."""
     found = LoaderNotes(notes)
     _follow_iterators(found)
-
+    fetches.watch()
     _name(found, DataLoader)
 
     @around(Join, "__enter__")
@@ -303,7 +305,8 @@ def _follow_iterators(found: LoaderNotes) -> None:
 
     def begin(iterator: Any, loader: Any) -> None:
         with contextlib.suppress(Exception):
-            vars(iterator)["_dpdemo_epoch"] = found.begin(loader)
+            epoch = vars(iterator)["_dpdemo_epoch"] = found.begin(loader)
+            Board.now = epoch.board
 
     @around(base, "__init__")
     def begun(init: Any, self: Any, loader: Any) -> None:
@@ -329,6 +332,7 @@ def _follow_iterators(found: LoaderNotes) -> None:
         epoch: Pass | None = vars(self).get("_dpdemo_epoch")
         if epoch is None:
             return take(self)
+        Board.now = epoch.board
         try:
             batch = take(self)
         except StopIteration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import zlib
@@ -43,7 +44,7 @@ class LoadNotes:
         self.lines: set[tuple[str, int]] = set()
 
     @never_raises
-    def loaded(self, module: Any, state: dict[str, Any], missing: set[str], unexpected: set[str]) -> None:
+    def loaded(self, module: Any, state: Any, missing: set[str], unexpected: set[str], is_own: bool) -> None:
         """Note how many keys of a state a module took."""
         given = set(state)
         if not given or not dist.is_initialized():
@@ -51,7 +52,8 @@ class LoadNotes:
         taken = given - unexpected
         left = (*sorted(unexpected)[:_MAX_KEYS], *sorted(missing)[:_MAX_KEYS])
         prefix, wanted = _prefix(unexpected, missing), len(taken) + len(missing)
-        self._note(list(module.parameters()), state, len(taken), len(given), wanted, prefix, left)
+        values = len(taken), len(given), wanted, prefix, left
+        self._note(list(module.parameters()), state, *values, is_own=is_own)
 
     @never_raises
     def restored(self, optimizer: Any, state: dict[str, Any]) -> None:
@@ -60,7 +62,7 @@ class LoadNotes:
         if dist.is_initialized() and number:
             self._note(parameters_of(optimizer), state, number, number, number, is_optimizers=True)
 
-    def _note(self, parameters: list[Any], state: Any, *values: Any, is_optimizers: bool = False) -> None:
+    def _note(self, parameters: list[Any], state: Any, *values: Any, **more: bool) -> None:
         at = users_line()
         self.numbers[at] += 1
         given = {id(each) for each in parameters}
@@ -68,7 +70,7 @@ class LoadNotes:
         tensors = [total(each) for each in tree_leaves(state) if isinstance(each, torch.Tensor)]
         found = zlib.crc32(repr(tensors).encode())
         event = StateLoaded(at, self.numbers[at], *values, of=model, step=self.training.steps, sum=found)
-        self.notes.write(replace(event, is_optimizers=is_optimizers))
+        self.notes.write(replace(event, **more))
 
     @never_raises
     def allocated(self, index: int, num_bytes: int) -> None:
@@ -92,6 +94,13 @@ class LoadNotes:
         """Note the rank's own GPU."""
         if self.home is not None:
             self.notes.write(HomeGpu(self.home))
+
+
+def _is_own(module: Any, state: Any) -> bool:
+    """Return whether a state has the module's own tensors alone, as `module.state_dict()` gives them."""
+    own = {name: each.data_ptr() for name, each in (*module.named_parameters(), *module.named_buffers())}
+    given = {name: each.data_ptr() for name, each in state.items() if isinstance(each, torch.Tensor)}
+    return bool(given) and given.items() <= own.items() and any(given.values())
 
 
 def _prefix(unexpected: set[str], missing: set[str]) -> str:
@@ -120,9 +129,12 @@ def watch(notes: Notes, training: TrainingNotes) -> LoadNotes:
 
     @around(torch.nn.Module, "load_state_dict")
     def load(run: Any, self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        is_own = False
+        with contextlib.suppress(Exception):
+            is_own = _is_own(self, state_dict)
         result = run(self, state_dict, *args, **kwargs)
         if isinstance(result, tuple) and len(result) == 2:  # missing and unexpected keys
-            found.loaded(self, state_dict, *map(set, result))
+            found.loaded(self, state_dict, *map(set, result), is_own)
         return result
 
     @around(torch.optim.Optimizer, "load_state_dict")

@@ -24,6 +24,7 @@ from dpdemo.ranks.observe.datasets import (
     splitter_of,
     whole_length,
 )
+from dpdemo.ranks.observe.fetches import Board
 from dpdemo.ranks.observe.notes import users_line
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Pass:
         """Whether a call of a wrapped module took rows of it."""
         self.is_dispatched = False
         """Whether one rank's loader reads for all of them."""
+        self.board = Board()
         self.inners: list[Pass] = []
         """The passes over loaders that this one reads."""
 
@@ -238,6 +240,8 @@ class Pass:
             is_persistent=self.is_persistent,
             is_joined=self.is_joined,
             is_inner=self.is_inner,
+            random=self.board.states()
+            | {k: v for each in self.inners for k, v in each.board.states().items()},
         )
 
 

@@ -80,10 +80,28 @@ def watch(notes: Notes) -> None:
     listening.wrapped[id(aten.convolution.default)] = found.convolution
     listening.wrapped[id(aten.fill_.Scalar)] = found.fill
     listening.wrapped[id(aten.fill_.Tensor)] = found.fill
+    when_imported("torch.distributed.device_mesh", never_raises(lambda module: _meshes(found, module)))
     when_imported("torch.distributed.nn.functional", never_raises(lambda module: _functional(found, module)))
     when_imported(
         "torch.distributed.pipelining.schedules", never_raises(lambda module: _pipelines(found, module))
     )
+
+
+def _meshes(found: TrapNotes, module: Any) -> None:
+    """Look at meshes whose ranks are not in ascending order along a dimension."""
+
+    @never_raises
+    def look(mesh: Any) -> None:
+        ranks = mesh.mesh
+        is_mixed = any(bool((ranks.diff(dim=dim) < 0).any()) for dim in range(ranks.dim()))
+        if is_mixed and not getattr(mesh, "_preserve_rank_order", False):
+            found.note("unsorted-mesh", str(ranks.tolist()))
+
+    @around(module.DeviceMesh, "__init__")
+    def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        if not kwargs.get("preserve_rank_order"):
+            look(self)
 
 
 def _functional(found: TrapNotes, module: Any) -> None:
