@@ -177,6 +177,14 @@ class Statistics(Event):
 
 
 @dataclass(frozen=True)
+class Buffers(Event):
+    """The first numbers of each buffer at the end, without those of BatchNorm (`observe/training.py`)."""
+
+    model: str
+    values: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
 class Parameters(Event):
     """A checksum of the parameters that must be equal on all ranks (`observe/training.py`)."""
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _FEW = 0.1
 _OWN = (
-    "look for a wrapper's name in the checkpoint's keys (`module.`, `_orig_mod.`) that the module's have not; and "
-    "keep copy.deepcopy(model.state_dict()), whose tensors no step changes"
+    "look for a wrapper's name (`module.`, `_orig_mod.`) that is in the keys of one side alone; and keep "
+    "copy.deepcopy(model.state_dict()), whose tensors no step changes"
 )
 
 

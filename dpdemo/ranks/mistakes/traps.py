@@ -39,7 +39,7 @@ _WORDS = {
         "gather with torch.distributed.nn.functional.all_gather, and reduce the stacked values with torch",
     ),
     "unsorted-mesh": (
-        "A DeviceMesh of ranks {0}: collectives go by ascending ranks and shards by places: parts are swapped",
+        "A DeviceMesh of ranks {0}: collectives go by ascending ranks, shards by places: parts are swapped",
         "make it of ascending ranks along each dimension: init_device_mesh does",
     ),
     "uneven-microbatches": (
@@ -49,7 +49,7 @@ _WORDS = {
 }
 
 
-@mistake("traps")
+@mistake("traps", when_stopped=True)
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Name each call once."""
     told = set()

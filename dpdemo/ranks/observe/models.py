@@ -17,7 +17,7 @@ from dpdemo.ranks.observe.steps import GradientProbe, StepNotes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_MAX_CHANNELS, _MAX_SHAPES, _METRICS = 16, 4, 0.1
+_MAX_CHANNELS, _MAX_SHAPES, _MAX_BUFFERS, _METRICS = 16, 4, 64, 0.1
 
 
 class Model:
@@ -172,6 +172,19 @@ class Wrapped(Model):
         for name, each in module.named_modules() if module is not None else ():
             if isinstance(each, _BatchNorm) and not isinstance(each, SyncBatchNorm):
                 yield name.replace("_fsdp_wrapped_module.", ""), each
+
+    def buffers(self) -> dict[str, tuple[float, ...]]:
+        """Return the first numbers of each buffer of fractions, without those of BatchNorm."""
+        module, norms = self.inner(), [each for _, each in self.norms()]
+        if module is None:
+            return {}
+        counted = {id(each) for norm in norms for each in norm.buffers()}
+        found = [
+            (name, each)
+            for name, each in module.named_buffers()
+            if each.is_floating_point() and id(each) not in counted
+        ][:_MAX_BUFFERS]
+        return {name: tuple(values(each, _MAX_CHANNELS)) for name, each in found}
 
 
 class Optimized(Model):

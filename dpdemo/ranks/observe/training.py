@@ -20,6 +20,7 @@ from torch.optim import optimizer as optimizers
 from dpdemo.calls.tree import tensors_in
 from dpdemo.models.frames import OURS
 from dpdemo.ranks.events import (
+    Buffers,
     Late,
     ModelMade,
     NotFinite,
@@ -336,6 +337,8 @@ class TrainingNotes:
         elif isinstance(model, Wrapped):
             if model.passes and not model.steps and not model.skipped:
                 self.notes.write(Unstepped(model.name, model.wrapper))
+            if model.steps and (found := model.buffers()):
+                self.notes.write(Buffers(model.name, found))
             self.notes.write(
                 Trained(
                     model.name,
