@@ -574,6 +574,10 @@ class OutOfGraph(Event):
     """Whether the program put the rank's own tensor, with its history, among those that it gathered."""
 
 
+CUT_OFF = "cut off"
+"""Kind of a Trap that is none: accelerate cut the padding off what it gathered."""
+
+
 @dataclass(frozen=True)
 class Trap(Event):
     """A call that is known to give wrong numbers on several ranks (`observe/traps.py`)."""

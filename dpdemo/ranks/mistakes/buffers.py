@@ -1,6 +1,6 @@
 """Buffers differ between ranks (a note: some programs mean it).
 
-DistributedDataParallel sends rank 0's buffers before a forward pass, or none: a rank keeps what it adds itself.
+DistributedDataParallel sends rank 0's buffers before a forward pass, or none: what a rank adds is its own.
 
 Seen in: the buffers of the model at the end, without those of BatchNorm
 

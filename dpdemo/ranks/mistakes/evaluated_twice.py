@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpdemo.ranks.events import CUT_OFF, Trap
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.ranks.samples import epochs_of
 from dpdemo.results.ranks import Mistake
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Look for epochs of evaluation in which padding repeats samples."""
     told = set()
+    if any(event.kind == CUT_OFF for noted in evidence.ranks.values() for event in noted[Trap]):
+        return
     for epoch in epochs_of([noted.events for noted in evidence.ranks.values()]):
         at = epoch.first.at
         if at not in told and _is_padded(epoch):

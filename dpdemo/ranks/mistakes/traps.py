@@ -38,6 +38,10 @@ _WORDS = {
         "The gradient of a differentiable all_reduce by {0} is not that of {0}: it comes to every rank",
         "gather with torch.distributed.nn.functional.all_gather, and reduce the stacked values with torch",
     ),
+    "reduced-before-gathering": (
+        "gather_for_metrics got one number for the last batch: it cannot cut off the samples that fill it up",
+        "gather a value for each sample, and take the mean afterwards",
+    ),
     "unsorted-mesh": (
         "A DeviceMesh of ranks {0}: collectives go by ascending ranks, shards by places: parts are swapped",
         "make it of ascending ranks along each dimension: init_device_mesh does",

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
 
-from dpdemo.ranks.events import Trap
+from dpdemo.ranks.events import CUT_OFF, Trap
 from dpdemo.ranks.observe.notes import around, never_raises, users_line
 from dpdemo.startup.hook import when_imported
 from dpdemo.virtual.ops import listening
@@ -80,11 +81,29 @@ def watch(notes: Notes) -> None:
     listening.wrapped[id(aten.convolution.default)] = found.convolution
     listening.wrapped[id(aten.fill_.Scalar)] = found.fill
     listening.wrapped[id(aten.fill_.Tensor)] = found.fill
+    when_imported("accelerate.accelerator", never_raises(lambda module: _gathering(found, module)))
     when_imported("torch.distributed.device_mesh", never_raises(lambda module: _meshes(found, module)))
     when_imported("torch.distributed.nn.functional", never_raises(lambda module: _functional(found, module)))
     when_imported(
         "torch.distributed.pipelining.schedules", never_raises(lambda module: _pipelines(found, module))
     )
+
+
+def _gathering(found: TrapNotes, module: Any) -> None:
+    """Look whether accelerate can cut the padding off what it gathers: not from one number for a batch."""
+
+    @never_raises
+    def look(accelerator: Any, data: Any) -> None:
+        state = accelerator.gradient_state
+        if state.end_of_dataloader and state.remainder > 0:
+            tensors = [each for each in tree_leaves(data) if isinstance(each, torch.Tensor)]
+            is_reduced = any(not each.dim() for each in tensors)
+            found.note("reduced-before-gathering" if is_reduced else CUT_OFF)
+
+    @around(module.Accelerator, "gather_for_metrics")
+    def gather(run: Any, self: Any, input_data: Any, *args: Any, **kwargs: Any) -> Any:
+        look(self, input_data)
+        return run(self, input_data, *args, **kwargs)
 
 
 def _meshes(found: TrapNotes, module: Any) -> None:
