@@ -309,6 +309,8 @@ class Epoch(Event):
     """Classes from the one that makes batches to the one that makes the order."""
     splitter: str = ""
     """The class of the sampler that takes this rank's part of the order."""
+    splits: dict[str, int] = field(default_factory=dict)
+    """By class, into how many parts samplers cut the order, the last one first."""
     seed: int | None = None
     repeats: str = ""
     """The class of a sampler that draws samples several times on purpose."""
@@ -417,6 +419,27 @@ class Skipped(Event):
     at: str
     had_forward: bool
     """Whether the model was called with it."""
+
+
+@dataclass(frozen=True)
+class Mode(Event):
+    """A training call of a model that was put into another mode since (`observe/training.py`)."""
+
+    model: str
+    number: int
+    """The calls of the model in training before, from 1."""
+    at: str
+    is_train: bool
+
+
+@dataclass(frozen=True)
+class StepLeftOut(Event):
+    """A GradScaler left a step out (`observe/training.py`)."""
+
+    model: str
+    step: int
+    """The steps of the model before, those that were left out too."""
+    at: str
 
 
 @dataclass(frozen=True)

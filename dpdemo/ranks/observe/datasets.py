@@ -126,6 +126,12 @@ def _inside(sampler: Any) -> Iterator[Any]:
         yield getattr(data, "_sampler", None)
 
 
+def parts_of(sampler: Any) -> int:
+    """Return into how many parts a sampler cuts an order, of which a rank takes one; 0 if it takes all."""
+    found = (getattr(sampler, name, None) for name in ("num_replicas", "num_processes", "world_size"))
+    return next((each for each in found if type(each) is int), 0)
+
+
 def splits_by_rank(sampler: Any) -> bool:
     """Return whether a sampler takes one rank's part of an order."""
     return any(hasattr(sampler, name) for name in ("num_replicas", "num_processes", "world_size"))

@@ -41,7 +41,8 @@ class Model:
         self.stepped_at = self.called_at = 0
         self.line = NOWHERE
         """The line of the last call in training."""
-        self.num_skipped = 0
+        self.num_skipped = self.num_modes = 0
+        self.is_train = True
         self.batch: tuple[int, int] | None = None
         """The epoch and the batch that were drawn before the last call in training."""
         self.is_late_noted = self.is_gone_noted = False

@@ -18,6 +18,7 @@ from dpdemo.ranks.observe.datasets import (
     fingerprint,
     nested,
     part_of,
+    parts_of,
     repeats,
     split_of,
     splits_by_rank,
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 
 MAX_ROWS, MAX_LISTS, _MAX_LABELS = 100_000, 16, 1024
 _MAX_SIZES, _MOST_WAITING, _MAX_HELD = 8, 16, 2
+
+
+_OF_INNER = (
+    *("samplers", "splitter", "splits", "is_distributed", "is_shuffled", "set_epoch", "seed", "repeats"),
+    *("data", "dataset", "contents", "part", "split", "num_workers", "is_persistent", "batches"),
+)
+"""What a loader that reads another one has from that."""
 
 
 @dataclass
@@ -105,6 +113,7 @@ class Pass:
         shuffles = [each for each in samplers if hasattr(each, "set_epoch")]
         self.samplers = tuple(type(each).__name__ for each in plain)
         self.splitter = type(splits[0]).__name__ if splits else ""
+        self.splits = {type(each).__name__: parts_of(each) for each in splits}
         self.is_distributed = bool(splits) or bool(shuffles)
         self.is_shuffled = any(bool(getattr(each, "shuffle", False)) for each in shuffles)
         epochs = [getattr(each, "epoch", None) for each in shuffles]
@@ -130,18 +139,7 @@ class Pass:
         inner.is_dispatched = hasattr(self.loader, "_fetch_batches")  # accelerate's DataLoaderDispatcher
         self.inners.append(inner)
         inner.splitter = self.splitter or inner.splitter
-        names = ("samplers", "splitter", "is_distributed", "is_shuffled", "set_epoch", "seed", "repeats")
-        for name in (
-            *names,
-            "data",
-            "dataset",
-            "contents",
-            "part",
-            "split",
-            "num_workers",
-            "is_persistent",
-            "batches",
-        ):
+        for name in _OF_INNER:
             setattr(self, name, getattr(inner, name))
 
     def drew(self, batch: Any, prints: Fingerprints | None, indices: list[int | str] | None) -> None:
@@ -233,6 +231,7 @@ class Pass:
             part=self.part,
             samplers=self.samplers,
             splitter=self.splitter,
+            splits=self.splits,
             seed=self.seed,
             repeats=self.repeats,
             split=self.split,

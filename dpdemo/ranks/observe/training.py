@@ -22,12 +22,14 @@ from dpdemo.models.frames import OURS
 from dpdemo.ranks.events import (
     Buffers,
     Late,
+    Mode,
     ModelMade,
     NotFinite,
     Parameters,
     Rows,
     Skipped,
     Statistics,
+    StepLeftOut,
     Trained,
     Unstepped,
     Unsynced,
@@ -112,6 +114,7 @@ class TrainingNotes:
             return
         self._note_skipped(model)
         model.trains += 1
+        self._note_mode(model)
         model.expect_backward(tensors_in(result), self.reached)
         self.loaders.entered(model.name, inputs)
         if model.trains <= _MAX_ROWS and rows:
@@ -122,6 +125,13 @@ class TrainingNotes:
             self.notes.write(Rows(model.name, total, rows[0].numel(), users_line(), drawn))
         if is_checked(model.trains):
             self._note_norms(model, model.trains)
+
+    def _note_mode(self, model: Model) -> None:
+        """Note that a model was put into training mode, or into that of an evaluation."""
+        module = model.inner() if isinstance(model, Wrapped) else None
+        if module is not None and module.training != model.is_train and model.num_modes < _MAX_SKIPPED:
+            model.is_train, model.num_modes = module.training, model.num_modes + 1
+            self.notes.write(Mode(model.name, model.trains, users_line(), module.training))
 
     def _note_skipped(self, model: Model) -> None:
         """Note that no backward pass came to the batch before, or that a batch was drawn and not used."""
@@ -318,6 +328,9 @@ class TrainingNotes:
             for model in self.of(optimizer):
                 model.skipped += 1
                 model.averaged = 0
+                if model.skipped <= _ALWAYS:
+                    step = model.steps + model.skipped
+                    self.notes.write(StepLeftOut(model.name, step, users_line()))
 
     def backward_passes(self) -> int:
         """Count the backward passes that were averaged."""
