@@ -52,25 +52,26 @@ class LoadNotes:
         taken = given - unexpected
         left = (*sorted(unexpected)[:_MAX_KEYS], *sorted(missing)[:_MAX_KEYS])
         prefix, wanted = _prefix(unexpected, missing), len(taken) + len(missing)
-        values = len(taken), len(given), wanted, prefix, left
-        self._note(list(module.parameters()), state, *values, is_own=is_own)
+        event = StateLoaded("", 0, len(taken), len(given), wanted, prefix, left, is_own=is_own)
+        self._note(event, list(module.parameters()), state)
 
     @never_raises
     def restored(self, optimizer: Any, state: dict[str, Any]) -> None:
         """Note that an optimizer took a state."""
         number = len(state["state"])
         if dist.is_initialized() and number:
-            self._note(parameters_of(optimizer), state, number, number, number, is_optimizers=True)
+            event = StateLoaded("", 0, number, number, number, is_optimizers=True)
+            self._note(event, parameters_of(optimizer), state)
 
-    def _note(self, parameters: list[Any], state: Any, *values: Any, **more: bool) -> None:
+    def _note(self, event: StateLoaded, parameters: list[Any], state: Any) -> None:
         at = users_line()
         self.numbers[at] += 1
         given = {id(each) for each in parameters}
         model = next((each.name for each in self.training.models if given & each.parameters.keys()), "")
         tensors = [total(each) for each in tree_leaves(state) if isinstance(each, torch.Tensor)]
         found = zlib.crc32(repr(tensors).encode())
-        event = StateLoaded(at, self.numbers[at], *values, of=model, step=self.training.steps, sum=found)
-        self.notes.write(replace(event, **more))
+        step = self.training.steps
+        self.notes.write(replace(event, at=at, number=self.numbers[at], of=model, step=step, sum=found))
 
     @never_raises
     def allocated(self, index: int, num_bytes: int) -> None:
