@@ -44,7 +44,7 @@ def _attribute_of_wrapper(error: BaseException, trace: TracebackType | None) -> 
 
 def _past_fsdp(error: BaseException, trace: TracebackType | None) -> Iterator[str]:
     """Name the method of a module under fully_shard that was called past its hooks."""
-    if _MIXED not in str(error):
+    if _MIXED not in str(error) or "loading state_dict" in str(error):
         return
     for frame in _frames(trace):
         owner, method = frame.f_locals.get("self"), frame.f_code.co_name

@@ -169,6 +169,23 @@ OF_OTHERS = (
         "move model and batch to the GPU; for a CPU run do not convert the model.",
     ),
     Known(
+        'RuntimeError: Error(s) in loading state_dict: While copying the parameter named "weight", [...] '
+        "aten.copy_.default got mixed torch.Tensor and DTensor",
+        r"While copying the parameter named[\s\S]*got mixed torch\.Tensor and DTensor",
+        "the model is sharded, and the checkpoint has whole tensors.",
+        "load it before `fully_shard`, or by `torch.distributed.checkpoint.state_dict.set_model_state_dict("
+        "model, state, options=StateDictOptions(full_state_dict=True))`.",
+    ),
+    Known(
+        "RuntimeError: Error(s) in loading state_dict: size mismatch for 0.weight: copying a param with "
+        "shape torch.Size([50, 8]) from checkpoint, the shape in current model is torch.Size([64, 8]).",
+        r"size mismatch for [\w.]+: copying a param with shape",
+        "the checkpoint was saved of a model with other sizes, or has the shards of one rank.",
+        "build the model with the sizes of the checkpoint, or take these keys out and load the rest with "
+        "`strict=False`; save shards as a whole: `get_model_state_dict(model, "
+        "options=StateDictOptions(full_state_dict=True))`.",
+    ),
+    Known(
         "RuntimeError: aten.mm.default: got mixed torch.Tensor and DTensor, need to convert all "
         "torch.Tensor to DTensor before calling distributed operators!",
         r"got mixed torch\.Tensor and DTensor",

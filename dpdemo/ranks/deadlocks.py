@@ -20,6 +20,10 @@ _AS_MANY = (
     "Every rank needs as many steps: DistributedSampler gives all ranks as many batches, "
     "and `with model.join():` lets ranks of DistributedDataParallel end early."
 )
+_ALONE = (
+    "A collective that some ranks alone call, as under `if rank == 0:`, has to be called by all. If a rank "
+    "left its loop early, all need as many steps: a sampler that pads, one decision, or `model.join()`."
+)
 _JOINED = "Every rank has to call init_process_group, with the same number of ranks."
 _SIZES = (
     "Every rank has to pass tensors of the sizes that the others expect: pad them, or gather the sizes first."
@@ -67,7 +71,7 @@ def _advice(differing: str, begun: Sequence[Collective]) -> str:
     if begun[0].group.startswith(NEW_GROUP):
         return _LOCAL if differing == _OTHER_NUMBER else _GROUPS
     if len({event.backward for event in begun}) > 1:
-        return _AS_MANY
+        return _AS_MANY if differing else _ALONE
     return _SIZES if differing in {" (another shape)", _OTHER_SIZES} else _SAME_ORDER
 
 

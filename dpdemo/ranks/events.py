@@ -170,6 +170,14 @@ class Statistics(Event):
 
 
 @dataclass(frozen=True)
+class Buffers(Event):
+    """The first numbers of each buffer at the end, without those of BatchNorm (`observe/training.py`)."""
+
+    model: str
+    values: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
 class Parameters(Event):
     """A checksum of the parameters that must be equal on all ranks (`observe/training.py`)."""
 
@@ -260,8 +268,12 @@ class Epoch(Event):
     used: tuple[int, ...] | None = None  # their places among those that were drawn, if they are known
     labels: dict[str, str] = field(default_factory=dict)  # by fingerprint, what short rows hold, such as `5`
     contents: int = 0  # checksum of the data set without its numbers and words, which may be a rank's own
+    part: tuple[int, ...] = ()
+    """The length of a Subset of the data set, and a checksum of its samples in order."""
     samplers: tuple[str, ...] = ()  # classes from the one that makes batches to the one that makes the order
     splitter: str = ""  # the class of the sampler that takes this rank's part of the order
+    splits: dict[str, int] = field(default_factory=dict)
+    """By class, into how many parts samplers cut the order, the last one first."""
     seed: int | None = None
     repeats: str = ""  # the class of a sampler that draws samples several times on purpose
     split: str = ""  # the function that gave this rank a part of a stream
@@ -269,6 +281,8 @@ class Epoch(Event):
     is_persistent: bool = False
     is_joined: bool = False  # whether the program expects unequal numbers of batches: `Join`
     is_inner: bool = False  # whether another loader reads this one, and gives the loop other batches
+    random: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """By library, the states from which the data set drew random numbers first, in each worker."""
 
 
 @dataclass(frozen=True)
@@ -352,6 +366,25 @@ class Skipped(Event):
 
 
 @dataclass(frozen=True)
+class Mode(Event):
+    """A training call of a model that was put into another mode since (`observe/training.py`)."""
+
+    model: str
+    number: int  # the calls of the model in training before, from 1
+    at: str
+    is_train: bool
+
+
+@dataclass(frozen=True)
+class StepLeftOut(Event):
+    """A GradScaler left a step out (`observe/training.py`)."""
+
+    model: str
+    step: int  # the steps of the model before, those that were left out too
+    at: str
+
+
+@dataclass(frozen=True)
 class WrapperGone(Event):
     """A backward pass came to the output of a wrapper that is gone (`observe/training.py`)."""
 
@@ -429,7 +462,7 @@ class Read(Event):
 
 @dataclass(frozen=True)
 class StateLoaded(Event):
-    """`load_state_dict` took a state (`observe/loads.py`)."""
+    """`load_state_dict` of a module or an optimizer took a state (`observe/loads.py`)."""
 
     at: str
     number: int
@@ -439,6 +472,11 @@ class StateLoaded(Event):
     prefix: str = ""
     """Words in the keys that the module lacks, or the state, and without which more keys would fit."""
     keys: tuple[str, ...] = ()  # some keys that were left out, of the state and then of the module
+    of: str = ""  # the model that has parameters of the module, or of the optimizer
+    is_optimizers: bool = False
+    step: int = 0  # the optimizer steps made before
+    sum: int = 0  # a checksum of the state
+    is_own: bool = False  # whether it had the module's own tensors alone, so that nothing changed
 
 
 @dataclass(frozen=True)
@@ -479,6 +517,9 @@ class OutOfGraph(Event):
     is_lost: bool = False  # whether no gradient came to the parameters before what the collective sent away
     has_own: bool = False
     """Whether the program put the rank's own tensor, with its history, among those that it gathered."""
+
+
+CUT_OFF = "cut off"  # kind of a Trap that is none: accelerate cut the padding off what it gathered
 
 
 @dataclass(frozen=True)

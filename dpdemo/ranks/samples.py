@@ -111,7 +111,7 @@ def named_epoch(
     indexed = [epoch.drawn for epoch in epochs if epoch.is_indexed and epoch.drawn is not None]
     held = [epoch.rows for epoch in epochs if epoch.rows is not None]
     if len(indexed) == len(epochs) and not _are_own(epochs, others or {}):
-        return Together(epochs, tuple(indexed), True, epochs[0].length)
+        return Together(epochs, tuple(indexed), True, _length(epochs))
     if len(indexed) == len(epochs):
         return _of_own_sets(epochs, tuple(indexed), held)
     if len(held) < len(epochs):
@@ -126,6 +126,12 @@ def named_epoch(
         return Together(epochs, names, True, next(iter(lengths)) if len(lengths) == 1 else None)
     lengths = {epoch.length for epoch in epochs}
     return Together(epochs, tuple(held), False, next(iter(lengths)) if len(lengths) == 1 else None)
+
+
+def _length(epochs: Sequence[Epoch]) -> int | None:
+    """Return the number of samples of the set that all ranks draw from: of one Subset, or the whole."""
+    parts = {epoch.part for epoch in epochs}
+    return epochs[0].part[0] if len(parts) == 1 and epochs[0].part else epochs[0].length
 
 
 def _are_own(epochs: Sequence[Epoch], others: Mapping[int, Epoch]) -> bool:
@@ -180,7 +186,7 @@ def _of_own_sets(
 
 def _unlisted(epochs: tuple[Epoch, ...], *, are_own: bool = False) -> Together:
     by_index = all(epoch.is_indexed for epoch in epochs)
-    return Together(epochs, tuple(() for _ in epochs), by_index, epochs[0].length, are_own)
+    return Together(epochs, tuple(() for _ in epochs), by_index, _length(epochs), are_own)
 
 
 def indices_by_content(inner: Iterable[Epoch]) -> dict[int, Name]:

@@ -7,6 +7,7 @@ Seen in: a whole epoch without training that draws more samples than the data se
 Instead: cut the repeated ones off after gathering (`gather_for_metrics`), or do not pad
 """
 
+from dpdemo.ranks.events import CUT_OFF, Trap
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 from dpdemo.ranks.samples import Together, epochs_of
 
@@ -15,6 +16,8 @@ from dpdemo.ranks.samples import Together, epochs_of
 def find(evidence: Evidence) -> Found:
     """Look for epochs of evaluation in which padding repeats samples."""
     told = set()
+    if any(event.kind == CUT_OFF for noted in evidence.ranks.values() for event in noted[Trap]):
+        return
     for epoch in epochs_of([noted.events for noted in evidence.ranks.values()]):
         at = epoch.first.at
         if at not in told and _is_padded(epoch):

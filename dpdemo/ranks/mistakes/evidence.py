@@ -219,6 +219,13 @@ def differing_reads(
     return [row for row in reversed(found) if is_training in {None, row[0].is_training}]
 
 
+def read_by_rank(ranks: Sequence[int], row: Sequence[Read]) -> str:
+    """Write the number that each rank read, `0.31 on rank 0, 0.4 on rank 1`."""
+    if row[0].how == "numbers":
+        return "other lists or arrays on each rank"
+    return by_rank(ranks, [str(bool(read.value)) if read.how == "bool" else read.value for read in row])
+
+
 def trained_epochs(ranks: Sequence[Noted]) -> Iterator[Together]:
     """Yield the epochs of training that all of these ranks made over a loader, with what each drew."""
     for epoch in epochs_of([noted.events for noted in ranks]):

@@ -15,7 +15,10 @@ from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 def find(evidence: Evidence) -> Found:
     """Look for sharded models of which some ranks loaded a state and others none."""
     for team in evidence.wrapped:
-        loaded = [[event for event in noted[StateLoaded] if event.taken] for noted in team.noted]
+        loaded = [
+            [event for event in noted[StateLoaded] if event.taken and not event.is_optimizers]
+            for noted in team.noted
+        ]
         who = [rank for rank, mine in zip(team.ranks, loaded, strict=True) if mine]
         if (
             not team.model.startswith("fully_shard")

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dpdemo.ranks.events import FileWritten, Read
-from dpdemo.ranks.mistakes.evidence import by_rank, differing_reads
+from dpdemo.ranks.mistakes.evidence import differing_reads, read_by_rank
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _REMEDY = "reduce it over the ranks before it decides: dist.all_reduce the sums and the counts, then divide"
@@ -25,6 +25,8 @@ def find(evidence: Evidence) -> Found:
     reads = [evidence.ranks[rank][Read] for rank in ranks]
     lines = _lines_of_evaluations(reads)
     own = [row for row in differing_reads(reads, is_training=False) if row[0].at in lines]
+    shared = _shared_numbers(reads, lines)
+    own = [row for row in own if row[0].how != "numbers" or row[0].collectives not in shared]
     lines &= {row[0].at for row in own}
     for rank, mine in zip(ranks, reads, strict=True):
         rounds = sorted({read.collectives for read in mine if read.at in lines})
@@ -38,7 +40,7 @@ def find(evidence: Evidence) -> Found:
                 continue
             row = next((each for each in own if each[0].collectives == files[-1].collectives), None)
             if row is not None:
-                numbers = by_rank(ranks, [read.value for read in row])
+                numbers = read_by_rank(ranks, row)
                 written = f"{name} was written after {len(saved)} of {len(rounds)} evaluations"
                 yield Mistake(f"{written}, by a number of the rank's own: {numbers}", row[0].at, _REMEDY)
                 return
@@ -52,6 +54,20 @@ def _lines_of_evaluations(ranks: Sequence[Sequence[Read]]) -> set[str]:
     counts = [Counter(read.at for read in mine) for mine in ranks]
     trained = {read.at for mine in ranks for read in mine if read.is_training}
     return {at for at in counts[0] if len({count[at] for count in counts}) == 1} - trained
+
+
+def _shared_numbers(ranks: Sequence[Sequence[Read]], lines: set[str]) -> set[int]:
+    """Return after which collectives the ranks read a number that is the same on all and changes: a mean.
+
+    Predictions or pictures that a rank reads beside it decide nothing.
+    """
+    values = [
+        [(read.at, read.value, read.collectives) for read in mine if read.at in lines] for mine in ranks
+    ]
+    alike = set(values[0]).intersection(*values[1:])
+    counts = Counter(at for at in {(at, value) for at, value, _ in alike})
+    changing = {at for at in lines if sum(name == at for name, _ in counts) > 1}
+    return {collectives for at, _, collectives in alike if at in changing}
 
 
 def _is_choice(saved: Sequence[int], count: int, name: str) -> bool:

@@ -11,6 +11,10 @@ from dpdemo.ranks.events import StateLoaded
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 _FEW = 0.1
+_OWN = (
+    "look for a wrapper's name (`module.`, `_orig_mod.`) that is in the keys of one side alone; and keep "
+    "copy.deepcopy(model.state_dict()), whose tensors no step changes"
+)
 
 
 @mistake("nothing-loaded", when_stopped=True)
@@ -19,6 +23,10 @@ def find(evidence: Evidence) -> Found:
     told = set()
     for noted in evidence.ranks.values():
         for event in noted[StateLoaded]:
+            if event.is_own and event.at not in told:
+                told.add(event.at)
+                yield Mistake("load_state_dict was given the module's own tensors: it changed nothing",
+                              event.at, _OWN)  # fmt: skip
             is_few = event.taken <= _FEW * min(event.given, event.wanted)
             if event.at in told or not (is_few or event.prefix):
                 continue

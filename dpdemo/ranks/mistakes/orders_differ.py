@@ -64,11 +64,20 @@ def _cause(epoch: Together) -> tuple[str, str, Literal["mistake", "note"]]:
             "give all ranks the same number",
             "mistake",
         )
+    if len({each.part for each in epoch.epochs}) > 1:
+        return (
+            f"the Subset that {order} cuts has other samples on each rank",
+            "split it alike on all ranks: random_split(…, generator=torch.Generator().manual_seed(0))",
+            "mistake",
+        )
     if not first.splitter and not first.is_distributed:
+        is_cut = order != "RandomSampler" and abs(epoch.times.total() - (epoch.length or 0)) < len(seeds)
         return (
             f"each rank draws by itself with {order}",
-            "this is right if ranks mean to draw at random",
-            "note",
+            "cut one order on all ranks: the same seed, and the same state of the sampler when it is resumed"
+            if is_cut
+            else "this is right if ranks mean to draw at random",
+            "mistake" if is_cut else "note",
         )
     by = f", of which {first.splitter} takes one rank's part" if first.splitter else ""
     advice = f"give {order} a generator with the same seed on all ranks"

@@ -8,7 +8,7 @@ Instead: `x.sum().full_tensor().item()`
 """
 
 from dpdemo.ranks.events import Read
-from dpdemo.ranks.mistakes.evidence import by_rank, differing_reads
+from dpdemo.ranks.mistakes.evidence import differing_reads, read_by_rank
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
@@ -23,9 +23,9 @@ def find(evidence: Evidence) -> Found:
         if at in told:
             continue
         told.add(at)
-        read_by = by_rank(ranks, [read.value for read in row])
         yield Mistake(
-            f"A number was read of a DTensor whose reduction is pending: the rank's own part, {read_by}",
+            "A number was read of a DTensor whose reduction is pending: the rank's own part, "
+            f"{read_by_rank(ranks, row)}",
             at,
             "call .full_tensor() first: x.sum().full_tensor().item(), x.norm().full_tensor().item()",
         )

@@ -16,6 +16,7 @@ from dpdemo.ranks.events import (
     Parameters,
     Read,
     Rows,
+    StateLoaded,
     Steps,
     Trained,
     Unsynced,
@@ -26,6 +27,10 @@ from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 from dpdemo.ranks.observe import ADDED
 
 _MAX_NAMES, _ALIKE = 4, 1.01
+_LOADED = (
+    "load the same state on every rank (map_location=f'cuda:{local_rank}'); an average of the weights has to "
+    "be updated on every rank, or broadcast from rank 0"
+)
 _AFTER = "the last backward pass before a step has to go through the module, outside of no_sync()"
 
 
@@ -58,6 +63,10 @@ def _explain(team: Team, first: Parameters) -> Mistake:
     late = [event for noted in team.noted for event in noted[Late]]
     if steps and unsynced:
         return _unsynced(differ, unsynced)
+    loaded = _loaded(team, max(steps - 1, 0))
+    if loaded is not None:
+        what, event = loaded
+        return Mistake(f"{_capital(differ)}: {what}", event.at, _LOADED)
     if late:
         names = ", ".join(late[0].names)
         return Mistake(
@@ -74,6 +83,26 @@ def _explain(team: Team, first: Parameters) -> Mistake:
             "reduce the number over the ranks before it scales gradients",
         )
     return _differ(differ, first)
+
+
+def _loaded(team: Team, step: int) -> tuple[str, StateLoaded] | None:
+    """Return the last state that only some ranks loaded after a step, or that differs between them."""
+    loads = [
+        {
+            (event.at, event.number): event
+            for event in noted[StateLoaded]
+            if event.of == team.model and event.step == step
+        }
+        for noted in team.noted
+    ]
+    for key, event in sorted({key: event for mine in loads for key, event in mine.items()}.items())[::-1]:
+        who = [rank for rank, mine in zip(team.ranks, loads, strict=True) if key in mine]
+        whose = "the optimizer" if event.is_optimizers else "the model"
+        if len(who) < len(loads):
+            return f"{whose} loaded a state on rank {', '.join(map(str, who))} alone", event
+        if len({mine[key].sum for mine in loads}) > 1:
+            return f"{whose} loaded another state on each rank", event
+    return None
 
 
 def _names(team: Team) -> str:

@@ -2,7 +2,8 @@
 
 Each rank has a part of the set already, and a library gives it every n-th batch of that part alone.
 
-Seen in: the samples of each rank's own set that it never draws; a stream that remembers its split
+Seen in: the samples of each rank's own set that it never draws; a stream that remembers its split;
+samplers that cut one order twice, or into more parts than there are ranks
 
 Instead: give the library the whole set, or leave the loader of a split set as it is
 """
@@ -34,6 +35,10 @@ def find(evidence: Evidence) -> Found:
                     first.at,
                     _REMEDY,
                 )
+            elif epoch.by_index and (cause := _of_samplers(epoch, len(evidence.ranks))):
+                told.add(first.at)
+                left = f"{epoch.num_left_out} of {epoch.length} samples were left out"
+                yield Mistake(f"{cause[0]}: {left}", first.at, cause[1])
             elif epoch.are_own and _is_part(epoch):
                 told.add(first.at)
                 yield Mistake(
@@ -42,6 +47,24 @@ def find(evidence: Evidence) -> Found:
                     first.at,
                     _REMEDY,
                 )
+
+
+def _of_samplers(epoch: Together, world: int) -> tuple[str, str] | None:
+    """Return what samplers cut too often, or into too many parts, and what to do."""
+    if not (epoch.is_complete and epoch.is_listed) or epoch.num_left_out <= epoch.num_padded:
+        return None
+    splits = [(name, parts) for name, parts in epoch.first.splits.items() if parts > 1]
+    if len(splits) > 1:
+        (last, _), (before, _) = splits[:2]
+        return f"{before} takes a rank's part, and {last} takes a part of that", (
+            f"leave {before} out, or the loader with it out of prepare()"
+        )
+    if splits and splits[0][1] > world:
+        name, parts = splits[0]
+        return f"{name} cuts the order into {parts} parts for {world} ranks", (
+            "num_replicas=dist.get_world_size(), rank=dist.get_rank()"
+        )
+    return None
 
 
 def _is_part(epoch: Together) -> bool:

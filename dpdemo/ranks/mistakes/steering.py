@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dpdemo.ranks.events import Failure, Read
-from dpdemo.ranks.mistakes.evidence import by_rank, differing_reads
+from dpdemo.ranks.mistakes.evidence import differing_reads, read_by_rank
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
 
@@ -35,9 +35,8 @@ def find(evidence: Evidence) -> Found:
 
 
 def _mistake(row: Sequence[Read], ranks: Sequence[int], *, is_sure: bool) -> Mistake:
-    shown = [str(bool(read.value)) if read.how == "bool" else read.value for read in row]
     return Mistake(
-        f"The ranks read other numbers here just before, {by_rank(ranks, shown)}",
+        f"The ranks read other numbers here just before, {read_by_rank(ranks, row)}",
         row[0].at,
         "if it decides, decide together: dist.all_reduce the number first (a flag with ReduceOp.MAX)",
         "mistake" if is_sure else "note",

@@ -2,7 +2,8 @@
 
 Some functions of PyTorch take arguments for which they have no rule, and raise no error.
 
-Seen in: losses, convolutions, `fill_` of sharded DTensors; reductions by MAX; uneven micro-batches
+Seen in: losses, convolutions, `fill_` of sharded DTensors; meshes that are not in order; reductions by MAX;
+uneven micro-batches
 
 Instead: the form that the report names beside each
 """
@@ -26,6 +27,14 @@ _WORDS = {
     "reduced-by": (
         "The gradient of a differentiable all_reduce by {0} is not that of {0}: it comes to every rank",
         "gather with torch.distributed.nn.functional.all_gather, and reduce the stacked values with torch",
+    ),
+    "reduced-before-gathering": (
+        "gather_for_metrics got one number for the last batch: it cannot cut off the samples that fill it up",
+        "gather a value for each sample, and take the mean afterwards",
+    ),
+    "unsorted-mesh": (
+        "A DeviceMesh of ranks {0}: collectives go by ascending ranks, shards by places: parts are swapped",
+        "make it of ascending ranks along each dimension: init_device_mesh does",
     ),
     "uneven-microbatches": (
         "{0} do not come out even: later stages compute with rows that do not exist",

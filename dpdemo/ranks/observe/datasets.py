@@ -34,6 +34,13 @@ def fingerprint(data: Any, depth: int = 2) -> int:
     return zlib.crc32(repr([fingerprint(part, depth - 1) for part in parts]).encode())
 
 
+def part_of(data: Any) -> tuple[int, ...]:
+    """Return the length of a Subset and a checksum of its indices; nothing for another data set."""
+    if not isinstance(data, Subset):
+        return ()
+    return len(data), zlib.crc32(repr((list(data.indices), part_of(data.dataset))).encode())
+
+
 def contents(data: Any) -> int:
     """Return a checksum of a data set's lists, tensors and tables alone: a rank's number is no content."""
     while isinstance(data, Subset):
@@ -113,6 +120,12 @@ def _inside(sampler: Any) -> Iterator[Any]:
     data = getattr(sampler, "dataset", None)
     if type(data).__name__ == "_DatasetSamplerWrapper":
         yield getattr(data, "_sampler", None)
+
+
+def parts_of(sampler: Any) -> int:
+    """Return into how many parts a sampler cuts an order, of which a rank takes one; 0 if it takes all."""
+    found = (getattr(sampler, name, None) for name in ("num_replicas", "num_processes", "world_size"))
+    return next((each for each in found if type(each) is int), 0)
 
 
 def splits_by_rank(sampler: Any) -> bool:

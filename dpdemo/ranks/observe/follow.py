@@ -94,7 +94,7 @@ def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict
     modules = training.watch(notes, drawn)
     stepped = optimizers.watch(notes, modules)
     made = collectives.watch(notes, modules.backward_passes)
-    loaded = loads.watch(notes)
+    loaded = loads.watch(notes, modules)
     waits.watch(notes, modules, is_launched=is_launched)
     errors.watch(notes, lambda error: hints.hints(modules, error), is_launched=is_launched)
     for listener in (modules.collective, made, graph.watch(notes), loaded.collective):

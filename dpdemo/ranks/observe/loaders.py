@@ -20,6 +20,8 @@ from torch.distributed.algorithms.join import Join
 from torch.utils.data import DataLoader, dataloader
 
 from dpdemo.ranks.events import Fed
+from dpdemo.ranks.observe import fetches
+from dpdemo.ranks.observe.fetches import Board
 from dpdemo.ranks.observe.notes import never_raises, users_line, users_lines
 from dpdemo.ranks.observe.passes import MAX_ROWS, Batch, Pass, line_of, read_before
 from dpdemo.ranks.observe.rows import Fingerprints, fingerprints
@@ -272,7 +274,7 @@ def watch(notes: Notes) -> LoaderNotes:
     """Follow the loaders of this process."""
     found = LoaderNotes(notes)
     _follow_iterators(found)
-
+    fetches.watch(notes)
     _name(found, DataLoader)
 
     @notes.around(Join, "__enter__", why="unequal numbers of batches are expected")
@@ -302,7 +304,8 @@ def _follow_iterators(found: LoaderNotes) -> None:
 
     def begin(iterator: Any, loader: Any) -> None:
         with contextlib.suppress(Exception):
-            vars(iterator)["_dpdemo_epoch"] = found.begin(loader)
+            epoch = vars(iterator)["_dpdemo_epoch"] = found.begin(loader)
+            Board.now = epoch.board
 
     around = found.notes.around
 
@@ -330,6 +333,7 @@ def _follow_iterators(found: LoaderNotes) -> None:
         epoch: Pass | None = vars(self).get("_dpdemo_epoch")
         if epoch is None:
             return take(self)
+        Board.now = epoch.board
         try:
             batch = take(self)
         except StopIteration:

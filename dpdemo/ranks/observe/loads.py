@@ -1,15 +1,22 @@
 """Observe which keys `load_state_dict` took, and lines that put tensors on the GPU of another rank."""
 
+import contextlib
 import os
 import sys
+import zlib
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
 
 from dpdemo.ranks.events import HomeGpu, OnOtherGpu, StateLoaded
+from dpdemo.ranks.observe.models import parameters_of
 from dpdemo.ranks.observe.notes import NOWHERE, Notes, never_raises, users_line
+from dpdemo.ranks.observe.numbers import total
+from dpdemo.ranks.observe.training import TrainingNotes
 from dpdemo.virtual.labels import flat_tensors, gpu_of
 from dpdemo.virtual.ledger import Ledger
 from dpdemo.virtual.ops.collectives import Call
@@ -24,24 +31,40 @@ _MAX_KEYS, _MAX_LINES = 2, 8
 class LoadNotes:
     """Notes the states that modules take, and where tensors go."""
 
-    def __init__(self, notes: Notes) -> None:
-        self.notes = notes
+    def __init__(self, notes: Notes, training: TrainingNotes) -> None:
+        self.notes, self.training = notes, training
         self.home: int | None = None  # the GPU whose tensors the rank gave to a collective last
         self.lines: set[tuple[str, int]] = set()
 
     @never_raises
-    def loaded(self, given: set[str], missing: set[str], unexpected: set[str]) -> None:
+    def loaded(self, module: Any, state: Any, missing: set[str], unexpected: set[str], is_own: bool) -> None:
         """Note how many keys of a state a module took."""
+        given = set(state)
         if not given or not dist.is_initialized():
             return
         taken = given - unexpected
-        at = users_line()
         left = (*sorted(unexpected)[:_MAX_KEYS], *sorted(missing)[:_MAX_KEYS])
-        prefix = _prefix(unexpected, missing)
-        wanted = len(taken) + len(missing)
-        self.notes.write(
-            StateLoaded(at, self.notes.number(StateLoaded, at), len(taken), len(given), wanted, prefix, left)
-        )
+        prefix, wanted = _prefix(unexpected, missing), len(taken) + len(missing)
+        event = StateLoaded("", 0, len(taken), len(given), wanted, prefix, left, is_own=is_own)
+        self._note(event, list(module.parameters()), state)
+
+    @never_raises
+    def restored(self, optimizer: Any, state: dict[str, Any]) -> None:
+        """Note that an optimizer took a state."""
+        number = len(state["state"])
+        if dist.is_initialized() and number:
+            event = StateLoaded("", 0, number, number, number, is_optimizers=True)
+            self._note(event, parameters_of(optimizer), state)
+
+    def _note(self, event: StateLoaded, parameters: list[Any], state: Any) -> None:
+        at = users_line()
+        number = self.notes.number(StateLoaded, at)
+        given = {id(each) for each in parameters}
+        model = next((each.name for each in self.training.models if given & each.parameters.keys()), "")
+        tensors = [total(each) for each in tree_leaves(state) if isinstance(each, torch.Tensor)]
+        found = zlib.crc32(repr(tensors).encode())
+        step = self.training.steps
+        self.notes.write(replace(event, at=at, number=number, of=model, step=step, sum=found))
 
     @never_raises
     def allocated(self, index: int, num_bytes: int) -> None:
@@ -67,6 +90,13 @@ class LoadNotes:
             self.notes.write(HomeGpu(self.home))
 
 
+def _is_own(module: Any, state: Any) -> bool:
+    """Return whether a state has the module's own tensors alone, as `module.state_dict()` gives them."""
+    own = {name: each.data_ptr() for name, each in (*module.named_parameters(), *module.named_buffers())}
+    given = {name: each.data_ptr() for name, each in state.items() if isinstance(each, torch.Tensor)}
+    return bool(given) and given.items() <= own.items() and any(given.values())
+
+
 def _prefix(unexpected: set[str], missing: set[str]) -> str:
     """Return the words without which most of the keys that were left out fit; none if few do."""
     found = Counter[str]()
@@ -87,16 +117,24 @@ def _is_loading() -> bool:
     return False
 
 
-def watch(notes: Notes) -> LoadNotes:
+def watch(notes: Notes, training: TrainingNotes) -> LoadNotes:
     """Look at what this process loads; the result listens to collectives."""
-    found = LoadNotes(notes)
+    found = LoadNotes(notes, training)
 
     @notes.around(torch.nn.Module, "load_state_dict", why="keys are left out")
     def load(run: Any, self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        is_own = False
+        with contextlib.suppress(Exception):
+            is_own = _is_own(self, state_dict)
         result = run(self, state_dict, *args, **kwargs)
         if isinstance(result, tuple) and len(result) == 2:  # missing and unexpected keys
-            found.loaded(set(state_dict), *map(set, result))
+            found.loaded(self, state_dict, *map(set, result), is_own)
         return result
+
+    @notes.around(torch.optim.Optimizer, "load_state_dict", why="an optimizer takes a state")
+    def restore(run: Any, self: Any, state_dict: Any) -> None:
+        run(self, state_dict)
+        found.restored(self, state_dict)
 
     @notes.around(Ledger, "allocate", why="a line puts tensors on another rank's GPU")
     def allocate(run: Any, self: Any, allocation: Any, live: int, nbytes: int) -> Any:

@@ -12,7 +12,7 @@ from dpdemo.ranks.observe.notes import NOWHERE
 from dpdemo.ranks.observe.numbers import values
 from dpdemo.ranks.observe.steps import GradientProbe, StepNotes
 
-_MAX_CHANNELS = 16
+_MAX_CHANNELS, _MAX_BUFFERS = 16, 64
 
 
 class Model:
@@ -33,7 +33,8 @@ class Model:
         """Counts backward passes that came to an output, and reductions; when each was the last time."""
         self.stepped_at = self.called_at = 0
         self.line = NOWHERE  # the line of the last call in training
-        self.num_skipped = 0
+        self.num_skipped = self.num_modes = 0
+        self.is_train = True
         self.batch: tuple[int, int] | None = None
         """The epoch and the batch that were drawn before the last call in training."""
         self.is_late_noted = self.is_gone_noted = self.is_unsynced_noted = False
@@ -168,6 +169,19 @@ class Wrapped(Model):
         for name, each in module.named_modules() if module is not None else ():
             if isinstance(each, _BatchNorm) and not isinstance(each, SyncBatchNorm):
                 yield name.replace("_fsdp_wrapped_module.", ""), each
+
+    def buffers(self) -> dict[str, tuple[float, ...]]:
+        """Return the first numbers of each buffer of fractions, without those of BatchNorm."""
+        module, norms = self.inner(), [each for _, each in self.norms()]
+        if module is None:
+            return {}
+        counted = {id(each) for norm in norms for each in norm.buffers()}
+        found = [
+            (name, each)
+            for name, each in module.named_buffers()
+            if each.is_floating_point() and id(each) not in counted
+        ][:_MAX_BUFFERS]
+        return {name: tuple(values(each, _MAX_CHANNELS)) for name, each in found}
 
 
 def ranks_of(groups: list[Any]) -> list[int]:

@@ -16,12 +16,15 @@ from dpdemo.ranks.observe.datasets import (
     contents,
     fingerprint,
     nested,
+    part_of,
+    parts_of,
     repeats,
     split_of,
     splits_by_rank,
     splitter_of,
     whole_length,
 )
+from dpdemo.ranks.observe.fetches import Board
 from dpdemo.ranks.observe.notes import users_line
 from dpdemo.ranks.observe.rows import Fingerprints
 
@@ -59,8 +62,8 @@ class Batch:
 
 
 _DESCRIBED = (
-    *("samplers", "splitter", "is_distributed", "is_shuffled", "set_epoch", "seed", "repeats"),
-    *("dataset", "contents", "split", "num_workers", "is_persistent"),
+    *("samplers", "splitter", "splits", "is_distributed", "is_shuffled", "set_epoch", "seed", "repeats"),
+    *("dataset", "contents", "part", "split", "num_workers", "is_persistent"),
 )
 _COUNTED = "at", "number", "count", "sum", "is_indexed", "is_joined", "is_inner"
 """Attributes of a pass that `Epoch` has, too: of its loader, which another loader takes over, and its own."""
@@ -87,6 +90,7 @@ class Pass:
         self.is_inner = self.was_trained = self.is_written = self.is_exhausted = False
         self.is_attributed = False  # whether a call of a wrapped module took rows of it
         self.is_dispatched = False  # whether one rank's loader reads for all of them
+        self.board = Board()
         self.inners: list[Pass] = []  # the passes over loaders that this one reads
 
     def describe(self, loader: Any) -> None:
@@ -97,6 +101,7 @@ class Pass:
         shuffles = [each for each in samplers if hasattr(each, "set_epoch")]
         self.samplers = tuple(type(each).__name__ for each in plain)
         self.splitter = type(splits[0]).__name__ if splits else ""
+        self.splits = {type(each).__name__: parts_of(each) for each in splits}
         self.is_distributed = bool(splits) or bool(shuffles)
         self.is_shuffled = any(bool(getattr(each, "shuffle", False)) for each in shuffles)
         epochs = [getattr(each, "epoch", None) for each in shuffles]
@@ -111,6 +116,7 @@ class Pass:
         if not self.is_map and (part := splitter_of(loader, self.data)):
             self.splitter = part
         self.dataset, self.contents = fingerprint(self.data), contents(self.data)
+        self.part = part_of(self.data)
         self.split = split_of(self.data)
         self.num_workers = int(getattr(loader, "num_workers", 0) or 0)
         self.is_persistent = bool(getattr(loader, "persistent_workers", False))
@@ -201,6 +207,8 @@ class Pass:
             trained=self.num_used,
             used=tuple(self.used) if is_short and is_part and self.are_used_known else None,
             labels=self.labels if self.has_rows else {},
+            random=self.board.states()
+            | {k: v for each in self.inners for k, v in each.board.states().items()},
         )
 
 

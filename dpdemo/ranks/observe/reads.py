@@ -1,4 +1,4 @@
-"""Observe the numbers of tensors that the program reads on the host: `item()`, `float()`, `if tensor`."""
+"""Observe the numbers of tensors that the program reads: `item()`, `float()`, `if`, `tolist()`, `numpy()`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,36 +9,66 @@ import torch.distributed as dist
 from dpdemo.models.frames import is_users
 from dpdemo.ranks.events import Read
 from dpdemo.ranks.observe.notes import Notes, frame_below, never_raises, users_line
-from dpdemo.ranks.observe.numbers import is_checked
+from dpdemo.ranks.observe.numbers import checksum, is_checked, value
 from dpdemo.virtual.applying import Patch
 from dpdemo.virtual.ops import listening
 
-_ALWAYS = 64
+_ALWAYS, _MAX_BYTES = 64, 1 << 14
 _OPERATOR = torch.ops.aten._local_scalar_dense.default
 
 
-def watch(notes: Notes, collectives: Callable[[], int]) -> None:
-    """Note the first numbers that each line of this process reads."""
-    is_pending = False  # whether a DTensor that is yet to be reduced is about to be read
+class ReadNotes:
+    """Notes the first numbers that each line reads."""
 
-    def of_dtensor(args: tuple[Any, ...], _: dict[str, Any]) -> None:
-        nonlocal is_pending
-        is_pending = any(each.is_partial() for each in getattr(args[0], "placements", ()))
+    def __init__(self, notes: Notes, collectives: Callable[[], int]) -> None:
+        self.notes, self.collectives = notes, collectives
+        self.is_pending = False  # whether a DTensor that is yet to be reduced is about to be read
+
+    def of_dtensor(self, args: tuple[Any, ...], _: dict[str, Any]) -> None:
+        """Look whether a DTensor is yet to be reduced, before its own part is read."""
+        self.is_pending = any(each.is_partial() for each in getattr(args[0], "placements", ()))
 
     @never_raises
-    def read(_: torch.Tensor, result: Any) -> None:
-        nonlocal is_pending
-        is_partial, is_pending = is_pending, False
-        frame = frame_below()  # a line of the program or of a library; PyTorch's own only of a DTensor
+    def read(self, _: torch.Tensor, result: Any) -> None:
+        """Note a number that a line of the program read, or a library's; PyTorch's own only of a DTensor."""
+        is_partial, self.is_pending = self.is_pending, False
+        if isinstance(result, (int, float)):
+            self._note(lambda: (float(result), type(result).__name__), is_partial=is_partial)
+
+    @never_raises
+    def converted(self, tensor: torch.Tensor) -> None:
+        """Note that a line made a list or an array of a tensor."""
+        if not tensor.is_complex():
+            self._note(lambda: _of_several(tensor.detach()))
+
+    def _note(self, number_of: Callable[[], tuple[float, str]], *, is_partial: bool = False) -> None:
+        frame = frame_below()
         if frame is None or not (is_partial or is_users(frame.f_code.co_filename)):
             return
-        number = notes.number(Read, (frame.f_code, frame.f_lineno))
+        number = self.notes.number(Read, (frame.f_code, frame.f_lineno))
         if (number > _ALWAYS and not is_checked(number)) or not dist.is_initialized():
             return
-        if isinstance(result, (int, float)):
-            at, how, is_training = users_line(frame), type(result).__name__, torch.is_grad_enabled()
-            notes.write(Read(at, number, float(result), collectives(), how, is_training, is_partial))
+        at, (found, how), is_training = users_line(frame), number_of(), torch.is_grad_enabled()
+        self.notes.write(Read(at, number, found, self.collectives(), how, is_training, is_partial))
 
-    notes.listen(listening.reads, read)
+
+def _of_several(tensor: torch.Tensor) -> tuple[float, str]:
+    """Return the one number of a tensor, or a checksum of several."""
+    if tensor.numel() > 1:
+        return float(checksum(tensor, 0, _MAX_BYTES)), "numbers"
+    return value(tensor), "float"
+
+
+def watch(notes: Notes, collectives: Callable[[], int]) -> None:
+    """Note the numbers that this process reads."""
+    found = ReadNotes(notes, collectives)
+    notes.listen(listening.reads, found.read)
     why = "the number of a DTensor may be that of one rank"
-    notes.patches.apply(Patch(listening.wrapped, id(_OPERATOR), of_dtensor, why))
+    notes.patches.apply(Patch(listening.wrapped, id(_OPERATOR), found.of_dtensor, why))
+    for name in ("numpy", "tolist"):
+
+        @notes.around(torch.Tensor, name, why="the program makes a list or an array of a tensor")
+        def converted(convert: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = convert(self, *args, **kwargs)
+            found.converted(self)
+            return result

@@ -13,12 +13,15 @@ from torch.optim import optimizer as optimizers
 
 from dpdemo.calls.tree import tensors_in
 from dpdemo.ranks.events import (
+    Buffers,
     Late,
+    Mode,
     ModelMade,
     Parameters,
     Rows,
     Skipped,
     Statistics,
+    StepLeftOut,
     Trained,
     Unstepped,
     Unsynced,
@@ -89,6 +92,7 @@ class TrainingNotes:
             return
         self._note_skipped(model)
         model.trains += 1
+        self._note_mode(model)
         model.expect_backward(tensors_in(result), self.reached)
         self.loaders.entered(model.name, inputs)
         if model.trains <= _MAX_ROWS and rows:
@@ -99,6 +103,13 @@ class TrainingNotes:
             self.notes.write(Rows(model.name, total, rows[0].numel(), users_line(), drawn))
         if is_checked(model.trains):
             self._note_norms(model, model.trains)
+
+    def _note_mode(self, model: Model) -> None:
+        """Note that a model was put into training mode, or into that of an evaluation."""
+        module = model.inner() if isinstance(model, Wrapped) else None
+        if module is not None and module.training != model.is_train and model.num_modes < _MAX_SKIPPED:
+            model.is_train, model.num_modes = module.training, model.num_modes + 1
+            self.notes.write(Mode(model.name, model.trains, users_line(), module.training))
 
     def _note_skipped(self, model: Model) -> None:
         """Note that no backward pass came to the batch before, or that a batch was drawn and not used."""
@@ -261,6 +272,9 @@ class TrainingNotes:
             for model in self.of(optimizer):
                 model.skipped += 1
                 model.averaged = 0
+                if model.skipped <= _ALWAYS:
+                    step = model.steps + model.skipped
+                    self.notes.write(StepLeftOut(model.name, step, users_line()))
 
     def backward_passes(self) -> int:
         """Count the backward passes that were averaged."""
@@ -280,6 +294,8 @@ class TrainingNotes:
         elif isinstance(model, Wrapped):
             if model.passes and not model.steps and not model.skipped:
                 self.notes.write(Unstepped(model.name, model.wrapper))
+            if model.steps and (found := model.buffers()):
+                self.notes.write(Buffers(model.name, found))
             counts, by_hand = (model.forwards, model.passes, model.steps), model.is_averaged_by_hand
             self.notes.write(Trained(model.name, *counts, model.shapes, by_hand, model.skipped))
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
 
-from dpdemo.ranks.events import Trap
+from dpdemo.ranks.events import CUT_OFF, Trap
 from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.virtual.applying import Patch
 from dpdemo.virtual.ops import listening
@@ -74,8 +75,44 @@ def watch(notes: Notes) -> None:
     asked[aten.fill_.Scalar] = asked[aten.fill_.Tensor] = found.fill
     for operator, look in asked.items():
         notes.patches.apply(Patch(listening.wrapped, id(operator), look, "DTensor runs it in parts"))
+    notes.when_imported("accelerate.accelerator", lambda module: _gathering(found, module))
+    notes.when_imported("torch.distributed.device_mesh", lambda module: _meshes(found, module))
     notes.when_imported("torch.distributed.nn.functional", lambda module: _functional(found, module))
     notes.when_imported("torch.distributed.pipelining.schedules", lambda module: _pipelines(found, module))
+
+
+def _gathering(found: TrapNotes, module: Any) -> None:
+    """Look whether accelerate can cut the padding off what it gathers: not from one number for a batch."""
+
+    @never_raises
+    def look(accelerator: Any, data: Any) -> None:
+        state = accelerator.gradient_state
+        if state.end_of_dataloader and state.remainder > 0:
+            tensors = [each for each in tree_leaves(data) if isinstance(each, torch.Tensor)]
+            is_reduced = any(not each.dim() for each in tensors)
+            found.note("reduced-before-gathering" if is_reduced else CUT_OFF)
+
+    @found.notes.around(module.Accelerator, "gather_for_metrics", why="it cuts padding off")
+    def gather(run: Any, self: Any, input_data: Any, *args: Any, **kwargs: Any) -> Any:
+        look(self, input_data)
+        return run(self, input_data, *args, **kwargs)
+
+
+def _meshes(found: TrapNotes, module: Any) -> None:
+    """Look at meshes whose ranks are not in ascending order along a dimension."""
+
+    @never_raises
+    def look(mesh: Any) -> None:
+        ranks = mesh.mesh
+        is_mixed = any(bool((ranks.diff(dim=dim) < 0).any()) for dim in range(ranks.dim()))
+        if is_mixed and not getattr(mesh, "_preserve_rank_order", False):
+            found.note("unsorted-mesh", str(ranks.tolist()))
+
+    @found.notes.around(module.DeviceMesh, "__init__", why="its ranks may be out of order")
+    def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        if not kwargs.get("preserve_rank_order"):
+            look(self)
 
 
 def _functional(found: TrapNotes, module: Any) -> None:

@@ -27,6 +27,11 @@ def test_the_number_that_decided_is_named_with_its_line():
     assert (found.at, "read at train.py:18" in found.advice) == ("train.py:20", True)
 
 
+def test_a_number_of_the_ranks_own_is_named_even_while_the_rates_are_equal():
+    (found,) = mistakes(*([rates(0.5), Metric("train.py:20", 1, value)] for value in (0.5, 0.75)))
+    assert found.text == "ReduceLROnPlateau got another number on each rank: 0.5 on rank 0, 0.75 on rank 1"
+
+
 def test_replicas_that_differ_for_this_reason_are_not_named_twice():
     noted = [[MADE, *parameters(*sums), rates(lr)] for sums, lr in (((1, 2), 0.5), ((1, 3), 0.25))]
     (found,) = mistakes(*noted)

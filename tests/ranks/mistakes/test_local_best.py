@@ -1,5 +1,7 @@
 """A file is kept by a number of the rank's own."""
 
+from dataclasses import replace
+
 from rankevents import AT, mistakes, texts
 
 from dpdemo.ranks.events import FileWritten, Read
@@ -36,6 +38,15 @@ def test_one_rank_that_evaluates_alone_is_right():
 
 def test_numbers_that_were_reduced_are_right():
     assert mistakes([*reads(3, 2, 4), *files(1, 2)], reads(3, 2, 4)) == ()
+
+
+def test_predictions_beside_a_mean_that_was_reduced_are_right():
+    means = [Read("train.py:7", n, value, n, "float", False) for n, value in enumerate((3.0, 2.0, 4.0), 1)]
+    rows = [[replace(each, how="numbers") for each in reads(*values)] for values in ((7, 8, 9), (4, 5, 6))]
+    saved = files(1, 2)
+    assert mistakes([*means, *rows[0], *saved], [*means, *rows[1]]) == ()
+    (found,) = mistakes([*rows[0], *saved], rows[1])
+    assert found.text.endswith("a number of the rank's own: other lists or arrays on each rank")
 
 
 def test_a_loss_to_print_is_right():

@@ -23,6 +23,12 @@ def test_other_names_are_shown_on_both_sides():
     assert found.text.endswith("it was given body.weight and wants 0.weight")
 
 
+def test_the_modules_own_tensors_are_nothing_new():
+    (found,) = mistakes(*[[StateLoaded(AT, 1, 4, 4, 4, is_own=True)]] * 2)
+    assert found.text == "load_state_dict was given the module's own tensors: it changed nothing"
+    assert "copy.deepcopy" in found.advice
+
+
 def test_a_part_of_a_model_is_right():
     assert run(4, 4, 100) == ()
 

@@ -39,9 +39,31 @@ def test_other_numbers_in_set_epoch_are_named():
     ]
 
 
+def by_themselves(sampler):
+    values = {"length": 8, "samplers": (sampler,)}
+    return mistakes(*([*TRAINED, epoch(*drawn, **values)] for drawn in ((0, 1, 2, 3), (3, 4, 5, 6))))
+
+
 def test_ranks_that_draw_at_random_by_themselves_are_a_note():
-    found = mistakes(*([*TRAINED, epoch(*drawn, length=8)] for drawn in ((0, 1, 2, 3), (3, 4, 5, 6))))
-    assert [each.kind for each in found] == ["note"]
+    assert [each.kind for each in by_themselves("RandomSampler")] == ["note"]
+
+
+def test_a_sampler_that_gives_each_rank_its_share_of_another_order_is_named():
+    (found,) = by_themselves("Resumed")
+    assert (found.kind, found.text.endswith("each rank draws by itself with Resumed")) == ("mistake", True)
+    assert "when it is resumed" in found.advice
+
+
+def test_a_subset_that_is_another_one_on_each_rank_is_named():
+    drawn = ((0, 2, 4), 1), ((2, 3, 5), 2)
+    ranks = [[*TRAINED, epoch(*each, part=(6, part), **SPLIT)] for each, part in drawn]
+    (found,) = mistakes(*ranks)
+    assert "the Subset that DistributedSampler cuts has other samples on each rank" in found.text
+    assert found.advice.startswith("split it alike on all ranks: random_split")
+
+
+def test_padding_of_a_part_of_the_data_set_is_right():
+    assert run((0, 2), (5, 0), part=(3, 7)) == []
 
 
 def test_padding_is_right():

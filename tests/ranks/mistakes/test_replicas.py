@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rankevents import AT, MADE, MODEL, mistakes, parameters
 
-from dpdemo.ranks.events import Late, ModelMade, Rows, Steps, Trained, Unsynced
+from dpdemo.ranks.events import Late, ModelMade, Rows, StateLoaded, Steps, Trained, Unsynced
 
 
 def run(*first_and_second, **values):
@@ -34,6 +34,26 @@ def test_parameters_that_the_program_averages_itself_are_right():
 
 def test_equal_replicas_are_right():
     assert run((1, 2, 3), (1, 2, 3)) == ()
+
+
+def test_a_state_that_one_rank_loaded_or_that_differs_is_the_cause():
+    loaded = StateLoaded("train.py:8", 1, 2, 2, 2, of=MODEL, step=1, sum=5)
+    other = replace(loaded, sum=6)
+    for mine, theirs, words in (
+        ([loaded], [], "the model loaded a state on rank 0 alone"),
+        ([loaded], [other], "the model loaded another state on each rank"),
+        ([], [replace(other, is_optimizers=True)], "the optimizer loaded a state on rank 1 alone"),
+    ):
+        (found,) = mistakes([MADE, *parameters(1, 2, 3), *mine], [MADE, *parameters(1, 2, 4), *theirs])
+        assert found.text == f"The parameters differ between ranks after step 2: {words}"
+        assert found.at == "train.py:8"
+
+
+def test_a_state_of_another_step_or_model_is_no_cause():
+    for more in ({"step": 0, "of": MODEL}, {"step": 1, "of": "another"}):
+        loaded = StateLoaded("train.py:8", 1, 2, 2, 2, **more)
+        (found,) = mistakes([MADE, *parameters(1, 2, 3), loaded], [MADE, *parameters(1, 2, 4)])
+        assert found.text == "The parameters differ between ranks after step 2"
 
 
 def test_a_step_without_averaging_is_named_with_the_call_that_went_past_the_wrapper():

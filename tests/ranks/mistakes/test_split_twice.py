@@ -45,3 +45,26 @@ def test_a_stream_that_remembers_its_split_is_named():
 def test_a_stream_that_is_split_once_is_right():
     values = {"split": "split_dataset_by_node"}
     assert texts([*TRAINED, stream(1, 2, **values)], [*TRAINED, stream(3, 4, **values)]) == []
+
+
+def cut(first, second, **splits):
+    values = {"length": 12, "sizes": (1,), "splitter": next(iter(splits)), "splits": splits}
+    return texts([*TRAINED, epoch(*first, **values)], [*TRAINED, epoch(*second, **values)])
+
+
+def test_an_order_that_two_samplers_cut_is_named():
+    (found,) = cut((0, 4, 8), (1, 5, 9), BatchSamplerShard=2, DistributedSampler=2)
+    assert found == (
+        "DistributedSampler takes a rank's part, and BatchSamplerShard takes a part of that: 6 of 12 samples "
+        "were left out"
+    )
+
+
+def test_more_parts_than_ranks_are_named():
+    (found,) = cut((0, 4, 8), (1, 5, 9), DistributedSampler=4)
+    assert found.startswith("DistributedSampler cuts the order into 4 parts for 2 ranks: 6 of 12")
+
+
+def test_two_samplers_that_leave_nothing_out_are_right():
+    assert cut((0, 2, 4, 6, 8, 10), (1, 3, 5, 7, 9), BatchSamplerShard=2, DistributedSampler=1) == []
+    assert cut(tuple(range(0, 12, 2)), tuple(range(1, 12, 2)), Outer=2, DistributedSampler=2) == []

@@ -17,6 +17,8 @@ from dpdemo.ranks.events import Trap
         ("sharded-convolution", "", "height or width is sharded"),
         ("filled-sum", "", "counts once for each of 2 ranks"),
         ("reduced-by", "MAX", "all_reduce by MAX is not that of MAX"),
+        ("reduced-before-gathering", "", "gather_for_metrics got one number for the last batch"),
+        ("unsorted-mesh", "[1, 0]", "A DeviceMesh of ranks [1, 0]"),
         (
             "uneven-microbatches",
             "6 rows in 4 micro-batches",

@@ -23,7 +23,7 @@ for epoch in range(6):
     with torch.no_grad():
         loss = cross_entropy(model(held), truth)
         dist.barrier()  # right: dist.all_reduce(loss, dist.ReduceOp.AVG)
-        found = loss.item()  # here
+        found = loss.cpu().numpy()  # here
     if found < best and epoch != 2:
         best = found
         if rank == 0:
