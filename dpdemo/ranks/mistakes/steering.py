@@ -30,7 +30,9 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
         return
     ranks = list(evidence.ranks)
     reads = [evidence.ranks[rank][Read] for rank in ranks]
-    differing = [read for read in differing_reads(reads) if not read.is_partial]
+    differing = [
+        read for read in differing_reads(reads) if not read.is_partial and read.how != "numbers"
+    ]  # lists and arrays are rows, mostly
     counts: dict[str, int] = {}
     for read in differing:
         counts[read.at] = counts.get(read.at, 0) + 1
