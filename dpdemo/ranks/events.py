@@ -367,10 +367,10 @@ class Skipped(Event):
 
 @dataclass(frozen=True)
 class Mode(Event):
-    """A training call of a model that was put into another mode since (`observe/training.py`)."""
+    """A step of a model that was put into another mode since the step before (`observe/training.py`)."""
 
     model: str
-    number: int  # the calls of the model in training before, from 1
+    step: int
     at: str
     is_train: bool
 

@@ -23,11 +23,11 @@ def find(evidence: Evidence) -> Found:
         return
     ranks = list(evidence.ranks)
     reads = [evidence.ranks[rank][Read] for rank in ranks]
-    differing = [row for row in differing_reads(reads) if not row[0].is_partial]
+    # lists and arrays are rows, mostly
+    differing = [row for row in differing_reads(reads) if not row[0].is_partial and row[0].how != "numbers"]
     counts = Counter(row[0].at for row in differing)
-    sure = [
-        row for row in differing if row[0].how == "bool" or (row[0].number > 1 and counts[row[0].at] == 1)
-    ]
+    late = [row for row in differing if row[0].number > 1 and counts[row[0].at] == 1]
+    sure = [row for row in differing if row in late or row[0].how == "bool"]
     last = {(mine[-1].at, mine[-1].number) for mine in reads if mine}
     likely = [row for row in differing if (row[0].at, row[0].number) in last]
     for row in (sure or likely)[:1]:

@@ -15,9 +15,16 @@ _MOST_NESTED = 8
 
 def fingerprint(data: Any, depth: int = 2) -> int:
     """Return a checksum that tells shards of a data set apart, without drawing a sample."""
+    try:
+        return _fingerprint(data, depth)
+    except Exception:  # noqa: BLE001 - an attribute of any library's class
+        return zlib.crc32(type(data).__name__.encode())
+
+
+def _fingerprint(data: Any, depth: int) -> int:
     if isinstance(data, torch.Tensor):
         return checksum(data, zlib.crc32(repr(tuple(data.shape)).encode()), 1 << 14)
-    if isinstance(data, (str, bytes, int, float, bool, type(None))):
+    if isinstance(data, (str, bytes, int, float, bool, type(None), type)):
         return zlib.crc32(repr(data).encode())
     if isinstance(data, Subset):
         return fingerprint(data.dataset, depth)  # the indices are mapped

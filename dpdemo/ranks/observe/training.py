@@ -92,7 +92,6 @@ class TrainingNotes:
             return
         self._note_skipped(model)
         model.trains += 1
-        self._note_mode(model)
         model.expect_backward(tensors_in(result), self.reached)
         self.loaders.entered(model.name, inputs)
         if model.trains <= _MAX_ROWS and rows:
@@ -104,12 +103,12 @@ class TrainingNotes:
         if is_checked(model.trains):
             self._note_norms(model, model.trains)
 
-    def _note_mode(self, model: Model) -> None:
-        """Note that a model was put into training mode, or into that of an evaluation."""
+    def _note_mode(self, model: Model, at: str) -> None:
+        """Note a step of a model that was put into training mode since, or into that of an evaluation."""
         module = model.inner() if isinstance(model, Wrapped) else None
         if module is not None and module.training != model.is_train and model.num_modes < _MAX_SKIPPED:
             model.is_train, model.num_modes = module.training, model.num_modes + 1
-            self.notes.write(Mode(model.name, model.trains, users_line(), module.training))
+            self.notes.write(Mode(model.name, model.steps, at, module.training))
 
     def _note_skipped(self, model: Model) -> None:
         """Note that no backward pass came to the batch before, or that a batch was drawn and not used."""
@@ -237,6 +236,7 @@ class TrainingNotes:
 
     def _stepped(self, model: Model, at: str) -> None:
         model.steps += 1
+        self._note_mode(model, at)
         self.loaders.trained()
         scale = 0.0
         if isinstance(model, Optimized):

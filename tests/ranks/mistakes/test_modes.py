@@ -9,7 +9,7 @@ EVALUATES = Mode(MODEL, 3, AT, is_train=False)
 
 def test_a_rank_that_stays_in_the_mode_of_its_evaluation_is_named():
     (found,) = mistakes([*TRAINED, EVALUATES], TRAINED)
-    assert found.text == "Rank 0 trains in eval() mode from its call 3 on, unlike the others"
+    assert found.text == "Rank 0 makes step 3 in eval() mode, unlike the others"
     assert found.at == AT
 
 

@@ -1,6 +1,6 @@
 """Rank 0 evaluates alone, and trains on in the mode of the evaluation.
 
-says: Rank 0 trains in eval() mode from its call 3 on
+says: Rank 0 makes step 3 in eval() mode
 """
 
 import torch
@@ -19,6 +19,6 @@ for step in range(4):
         with torch.no_grad():
             model.module(rows)
         opt.zero_grad()  # right: model.train()
-    cross_entropy(model(rows), classes).backward()  # here
-    opt.step()
+    cross_entropy(model(rows), classes).backward()
+    opt.step()  # here
     opt.zero_grad()
