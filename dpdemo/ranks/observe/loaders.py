@@ -5,15 +5,14 @@ else by a fingerprint of its content. Rows that enter a wrapped module in traini
 that the loop got last. If no loader that is followed gave them, they are noted by their fingerprints (`Fed`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import itertools
 import weakref
 import zlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
@@ -22,14 +21,9 @@ from torch.utils.data import DataLoader, dataloader
 from dpdemo.ranks.events import Fed
 from dpdemo.ranks.observe import fetches
 from dpdemo.ranks.observe.fetches import Board
-from dpdemo.ranks.observe.notes import never_raises, users_line, users_lines
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line, users_lines
 from dpdemo.ranks.observe.passes import MAX_ROWS, Batch, Pass, line_of, read_before
 from dpdemo.ranks.observe.rows import Fingerprints, fingerprints
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.observe.notes import Notes
 
 _DOORS = {
     "accelerate.data_loader": ("DataLoaderShard", "DataLoaderDispatcher", "SkipDataLoader"),
@@ -109,10 +103,8 @@ class LoaderNotes:
         self.running: dict[int, Pass] = {}
         self.names = LoaderNames()
         self.numbers: Counter[str] = Counter()
-        self.last: Pass | None = None
-        """The pass that gave the loop a batch last."""
-        self.doors: list[Pass] = []
-        """Passes over loaders that are reading others."""
+        self.last: Pass | None = None  # the pass that gave the loop a batch last
+        self.doors: list[Pass] = []  # passes over loaders that are reading others
         self.unloaded: dict[str, Unloaded] = {}
         self.is_joined = False
 

@@ -6,22 +6,17 @@ all rows at once. Zeros at a row's end change nothing, so that padding to anothe
 of a few numbers are compared as numbers: `5` and `5.0` are alike.
 """
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dpdemo.ranks.observe.numbers import is_plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _FEW, _MOST_COLUMNS, _MOST_DEPTH, _PART = 4, 32, 6, 1 << 20
 _MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
