@@ -17,6 +17,7 @@ def board(monkeypatch):
     for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
         monkeypatch.setattr(kind, "fetch", kind.fetch)
     fetches.watch()
+    np.random.seed(0)  # noqa: NPY002 - as programs do: it also imports the module
     monkeypatch.setattr(Board, "now", Board())
     return Board.now
 

@@ -41,25 +41,28 @@ class ReadNotes:
     def read(self, _: torch.Tensor, result: Any) -> None:
         """Note a number that a line of the program read, or a library's; PyTorch's own only of a DTensor."""
         is_partial, self.is_partial = self.is_partial, False
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(OURS):
+            frame = frame.f_back
         if isinstance(result, (int, float)):
-            self._note(lambda: (float(result), type(result).__name__), is_partial=is_partial)
+            self._note(frame, lambda: (float(result), type(result).__name__), is_partial=is_partial)
 
     @never_raises
-    def converted(self, tensor: torch.Tensor) -> None:
+    def converted(self, tensor: torch.Tensor, frame: Any) -> None:
         """Note that a line made a list or an array of a tensor: its one number, or a checksum of several."""
         if not tensor.is_complex():
             several = tensor.numel() > 1
             self._note(
+                frame,
                 lambda: (
-                    float(checksum(tensor.detach(), 0, _MAX_BYTES)) if several else value(tensor.detach()),
+                    float(checksum(tensor, 0, _MAX_BYTES)) if several else value(tensor),
                     "numbers" if several else "float",
-                )
+                ),
             )
 
-    def _note(self, number_of: Callable[[], tuple[float, str]], *, is_partial: bool = False) -> None:
-        frame: Any = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.startswith(OURS):
-            frame = frame.f_back
+    def _note(
+        self, frame: Any, number_of: Callable[[], tuple[float, str]], *, is_partial: bool = False
+    ) -> None:
         if frame is None or not (is_partial or is_users(frame.f_code.co_filename)):
             return
         key = frame.f_code, frame.f_lineno
@@ -81,5 +84,5 @@ def watch(notes: Notes, collectives: Callable[[], int]) -> None:
         @around(torch.Tensor, name)
         def converted(convert: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
             result = convert(self, *args, **kwargs)
-            found.converted(self)
+            found.converted(self, sys._getframe(2))  # an observer's own lists are none of the program's
             return result
