@@ -1,6 +1,8 @@
 """Observe the numbers of tensors that the program reads: `item()`, `float()`, `if`, `tolist()`, `numpy()`."""
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -33,16 +35,18 @@ class ReadNotes:
         """Note a number that a line of the program read, or a library's; PyTorch's own only of a DTensor."""
         is_partial, self.is_pending = self.is_pending, False
         if isinstance(result, (int, float)):
-            self._note(lambda: (float(result), type(result).__name__), is_partial=is_partial)
+            number = float(result), type(result).__name__
+            self._note(frame_below(), lambda: number, is_partial=is_partial)
 
     @never_raises
-    def converted(self, tensor: torch.Tensor) -> None:
+    def converted(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """Note that a line made a list or an array of a tensor."""
         if not tensor.is_complex():
-            self._note(lambda: _of_several(tensor.detach()))
+            self._note(frame, lambda: _of_several(tensor))
 
-    def _note(self, number_of: Callable[[], tuple[float, str]], *, is_partial: bool = False) -> None:
-        frame = frame_below()
+    def _note(
+        self, frame: FrameType | None, number_of: Callable[[], tuple[float, str]], *, is_partial: bool = False
+    ) -> None:
         if frame is None or not (is_partial or is_users(frame.f_code.co_filename)):
             return
         number = self.notes.number(Read, (frame.f_code, frame.f_lineno))
@@ -70,5 +74,5 @@ def watch(notes: Notes, collectives: Callable[[], int]) -> None:
         @notes.around(torch.Tensor, name, why="the program makes a list or an array of a tensor")
         def converted(convert: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
             result = convert(self, *args, **kwargs)
-            found.converted(self)
+            found.converted(self, sys._getframe(2))  # an observer's own lists are none of the program's
             return result
