@@ -43,7 +43,7 @@ _NAMES = {
 }
 _INTEGERS = {"Bool", "Byte", "Char", "Short", "Int", "Long"}
 _REFUSED_NARROW = re.compile(
-    "linalg|cholesky|geqrf|ormqr|orgqr|householder|\blu_|_lu_|triangular_solve|lstsq|svd|cdist|pdist|ctc_loss|histogram"
+    "linalg|cholesky|geqrf|ormqr|orgqr|householder|_lu_|triangular_solve|lstsq|svd|cdist|pdist|ctc_loss|histogram"
 )
 _REFUSAL = re.compile(r"(?:not implemented for '|Unsupported dtype )(\w+)")
 
