@@ -1,7 +1,6 @@
 """The program as a whole: its commands, its help, its version."""
 
 import importlib
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,8 +82,7 @@ def test_set_takes_lists_as_the_options_do(dpdemo):
 
 
 def test_the_version_is_the_packages(dpdemo):
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert dpdemo("--version").out == f"dpdemo {declared}\n"
+    assert dpdemo("--version").out == f"dpdemo {package.__version__}\n"
 
 
 @pytest.mark.parametrize(
