@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import Clipped
+from dpdemo.ranks.mistakes.evidence import on_ranks
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.results.ranks import Mistake
 
@@ -34,9 +35,8 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
             if at in told or len(row) < len(ranks) or max(row) <= _CLOSE * min(row):
                 continue
             told.add(at)
-            values = ", ".join(f"{norm:.4g} on rank {rank}" for rank, norm in zip(ranks, row, strict=True))
             yield Mistake(
-                f"Gradients are clipped by the norm of each rank's own shards: {values}",
+                f"Gradients are clipped by the norm of each rank's own shards: {on_ranks(row, ranks)}",
                 at,
                 "call model.clip_grad_norm_(max_norm) of FullyShardedDataParallel, which reduces the norm",
             )

@@ -22,7 +22,7 @@ from dpdemo.ranks.events import (
 from dpdemo.ranks.samples import epochs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dpdemo.ranks.samples import Together
 
@@ -214,13 +214,19 @@ def differing_reads(ranks: Sequence[Sequence[Read]], *, is_training: bool | None
     return found[::-1]
 
 
+def on_ranks(values: Iterable[float], ranks: Iterable[int]) -> str:
+    """Return the number of each rank, `0.31 on rank 0, 0.4 on rank 1`."""
+    return ", ".join(f"{value:.4g} on rank {rank}" for value, rank in zip(values, ranks, strict=True))
+
+
 def by_rank(read: Read, reads: Sequence[Sequence[Read]], ranks: Sequence[int]) -> str:
-    """Return the number of a read on each rank, `0.31 on rank 0, 0.4 on rank 1`."""
+    """Return the number of a read on each rank."""
     if read.how == "numbers":
         return "other lists or arrays on each rank"
     same = [next(each for each in mine if (each.at, each.number) == (read.at, read.number)) for mine in reads]
-    shown = [str(bool(each.value)) if each.how == "bool" else f"{each.value:.4g}" for each in same]
-    return ", ".join(f"{number} on rank {rank}" for number, rank in zip(shown, ranks, strict=True))
+    if read.how == "bool":
+        return ", ".join(f"{bool(each.value)} on rank {rank}" for each, rank in zip(same, ranks, strict=True))
+    return on_ranks((each.value for each in same), ranks)
 
 
 def trained_epochs(ranks: Sequence[Noted]) -> Iterator[Together]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.events import Hyperparameters, Metric, Read
-from dpdemo.ranks.mistakes.evidence import differing_hyperparameters, differing_reads
+from dpdemo.ranks.mistakes.evidence import differing_hyperparameters, differing_reads, on_ranks
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.results.ranks import Mistake
 
@@ -47,17 +47,13 @@ def find(evidence: Evidence) -> Iterator[Mistake]:
         word, _, group = found.name.partition(" of ")
         name = f"{_WORDS.get(word, word)}{f' of {group}' if group else ''}"
         differ = (
-            f"The {name} differs between ranks from step {found.step} on: {_by_rank(ranks, found.values)}"
+            f"The {name} differs between ranks from step {found.step} on: {on_ranks(found.values, ranks)}"
         )
         yield (
             Mistake(differ, found.at, _REMEDY)
             if metric is None
             else _of_metric(f"{differ}. ", metric, ranks, noted)
         )
-
-
-def _by_rank(ranks: tuple[int, ...], values: tuple[float, ...]) -> str:
-    return ", ".join(f"{value:.4g} on rank {rank}" for rank, value in zip(ranks, values, strict=True))
 
 
 def _metric(noted: list[Noted]) -> tuple[Metric, ...] | None:
@@ -72,7 +68,7 @@ def _metric(noted: list[Noted]) -> tuple[Metric, ...] | None:
 
 
 def _of_metric(differ: str, row: tuple[Metric, ...], ranks: tuple[int, ...], noted: list[Noted]) -> Mistake:
-    values = _by_rank(ranks, tuple(event.value for event in row))
+    values = on_ranks((event.value for event in row), ranks)
     sources = differing_reads([mine[Read] for mine in noted], is_training=False)
     source = f" (read at {sources[0].at})" if sources else ""
     return Mistake(

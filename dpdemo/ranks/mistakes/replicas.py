@@ -23,7 +23,7 @@ from dpdemo.ranks.events import (
     Unsynced,
     WrapperGone,
 )
-from dpdemo.ranks.mistakes.evidence import differing_hyperparameters
+from dpdemo.ranks.mistakes.evidence import differing_hyperparameters, on_ranks
 from dpdemo.ranks.mistakes.registry import mistake
 from dpdemo.ranks.observe import ADDED
 from dpdemo.results.ranks import Mistake
@@ -190,4 +190,4 @@ def _factors(team: Team, step: int) -> str:
     sizes = [abs(factor) for factor in found.values()]
     if not all(sizes) or max(sizes) <= _ALIKE * min(sizes):
         return ""
-    return ", ".join(f"{factor:.4g} on rank {rank}" for rank, factor in found.items())
+    return on_ranks(found.values(), found)
