@@ -5,6 +5,7 @@ A forked worker has no notes: it writes into memory that it shares with the proc
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import random
 import struct
@@ -75,7 +76,10 @@ def watch() -> None:
             if board is None or board.fetches >= _FETCHES:
                 return run(self, index)
             board.fetches += 1
-            before = states()
+            before: tuple[int, ...] = ()
+            with contextlib.suppress(Exception):  # NumPy may have another generator
+                before = states()
             result = run(self, index)
-            never_raises(board.note)(before)
+            if before:
+                never_raises(board.note)(before)
             return result
