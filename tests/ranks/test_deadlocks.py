@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpdemo.ranks.deadlocks import stuck
+from dpdemo.ranks.deadlocks import mismatch, stuck
 from dpdemo.ranks.events import Collective, Group, Joined, Wait
 from dpdemo.ranks.log import RankLog
 
@@ -48,3 +48,21 @@ def test_a_rank_that_waited_for_others_in_setting_up_may_be_the_last_to_end():
     logs = ranks([IN_SETUP, world(0)], [world(1)])
     logs[1].code = 0
     assert stuck(logs) == ()
+
+
+def advice_of(op, **values):
+    begun = [
+        Collective("0 of 2", 1, "allreduce_", "train.py:9", ((1,),), "float32", 4, backward=4),
+        Collective("0 of 2", 1, op, "train.py:11", backward=3, **values),
+    ]
+    return mismatch(ranks(*([world(rank), GROUP, each] for rank, each in enumerate(begun))))[-1]
+
+
+def test_a_collective_of_one_rank_alone_is_one_of_two_causes():
+    advice = advice_of("barrier")
+    assert "under `if rank == 0:`, has to be called by all" in advice
+    assert "If a rank left its loop early, all need as many steps" in advice
+
+
+def test_the_same_collective_of_another_pass_is_a_number_of_steps():
+    assert advice_of("allreduce_", dtype="int64").startswith("  Every rank needs as many steps")

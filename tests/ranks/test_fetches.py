@@ -62,3 +62,12 @@ def test_each_worker_tells_its_state_through_shared_memory(board):
     list(DataLoader(Draws(lambda: torch.rand(1)), batch_size=1, num_workers=2))
     assert len(set(board.states()["torch"])) == 2
     assert set(board.states()) == {"torch"}
+
+
+def test_a_state_that_cannot_be_read_leaves_the_batch_as_it_is(board, monkeypatch):
+    def unreadable():
+        raise KeyError("key")
+
+    monkeypatch.setattr(fetches, "states", unreadable)
+    assert next(iter(DataLoader(Draws(lambda: None), batch_size=2))).tolist() == [0, 1]
+    assert board.states() == {}

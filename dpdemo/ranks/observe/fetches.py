@@ -3,6 +3,7 @@
 A forked worker has no notes: it writes into memory that it shares with the process that made it.
 """
 
+import contextlib
 import mmap
 import random
 import struct
@@ -73,7 +74,10 @@ def watch(notes: Notes) -> None:
             if board is None or board.fetches >= _FETCHES:
                 return run(self, index)
             board.fetches += 1
-            before = states()
+            before: tuple[int, ...] = ()
+            with contextlib.suppress(Exception):  # NumPy may have another generator
+                before = states()
             result = run(self, index)
-            never_raises(board.note)(before)
+            if before:
+                never_raises(board.note)(before)
             return result
