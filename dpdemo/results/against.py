@@ -11,20 +11,8 @@ from dpdemo.results.table import styled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dpdemo.results.ranks import Mistake
     from dpdemo.results.table import Block
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why gradients differ: the effect, its line in the program, and the remedy; a note if some mean it."""
-
-    text: str
-    at: str
-    advice: str
-    kind: Literal["mistake", "note"] = "mistake"
-
-    def __str__(self) -> str:
-        return f"{self.text} ({self.at}): {self.advice}"
 
 
 @dataclass(frozen=True)
@@ -39,17 +27,14 @@ class Comparison:
     difference: float | None = None
     """The largest relative difference of a step's gradients."""
     tolerance: float | None = None
-    mistakes: tuple[Cause, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
     remarks: tuple[str, ...] = ()
 
     def blocks(self) -> Iterator[Block]:
         """Yield a line for the answer, and two for each mistake."""
         yield styled(self.headline(), "bold")
         for mistake in self.mistakes:
-            yield styled(f"{mistake.kind.capitalize()}: ", "bold yellow") + styled(
-                f"{mistake.text} ({mistake.at})"
-            )
-            yield styled(f"  {mistake.advice}")
+            yield from mistake.blocks()
         for remark in self.remarks:
             yield styled(f"  Note: {remark}")
 

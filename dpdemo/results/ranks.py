@@ -72,6 +72,11 @@ class Mistake:
     def __str__(self) -> str:
         return f"{self.text} ({self.at}): {self.advice}"
 
+    def blocks(self) -> Iterator[Block]:
+        """Yield a line for the mistake and one for the remedy."""
+        yield styled(f"{self.kind.capitalize()}: ", "bold yellow") + styled(f"{self.text} ({self.at})")
+        yield styled(f"  {self.advice}")
+
 
 @dataclass(frozen=True)
 class RanksResult(Report):
@@ -120,9 +125,7 @@ class RanksResult(Report):
         if self.mistakes:
             yield ()
         for mistake in self.mistakes:
-            label = styled(f"{mistake.kind.capitalize()}: ", "bold yellow")
-            yield label + styled(f"{mistake.text} ({mistake.at})")
-            yield styled(f"  {mistake.advice}")
+            yield from mistake.blocks()
         if self.comparison is not None:
             yield ()
             yield from self.comparison.blocks()

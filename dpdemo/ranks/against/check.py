@@ -29,7 +29,8 @@ from dpdemo.ranks.events import (
 from dpdemo.ranks.launch import launch
 from dpdemo.ranks.log import FOLDER
 from dpdemo.ranks.mistakes import find_mistakes
-from dpdemo.results.against import Cause, Comparison
+from dpdemo.results.against import Comparison
+from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -195,7 +196,7 @@ class Check:
 
 def _by_norms(alone: Comparison, steps: Sequence[Step]) -> Comparison:
     """Return that BatchNorm alone makes the difference, which many programs mean."""
-    note = Cause(_NORMS, steps[0].at, _SYNC, "note")
+    note = Mistake(_NORMS, steps[0].at, _SYNC, "note")
     apart = max(step.difference() for step in steps)
     return replace(alone, verdict="different", difference=apart, mistakes=(note,))
 

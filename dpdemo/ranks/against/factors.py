@@ -9,7 +9,7 @@ from dpdemo.ranks.against.library import where_scaled
 from dpdemo.ranks.against.unsynced import FIT
 from dpdemo.ranks.against.weights import Weights
 from dpdemo.ranks.against.words import NEAR, backward_of, line_of, named, near, percent, times
-from dpdemo.results.against import Cause
+from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ _SUM = "take a mean, or multiply the sum by the number of ranks"
 _SCALED = "multiply by the number of ranks only a sum that is divided by all ranks' number of elements"
 
 
-def find_factor(step: Step) -> Iterator[Cause]:
+def find_factor(step: Step) -> Iterator[Mistake]:
     """Find one factor between all gradients."""
     alpha = float(step.ranks_vector @ step.one_vector) / max(float(step.one_vector @ step.one_vector), 1e-30)
     uncertain = max(NEAR, 2 * step.noise.get("", 0.0))
@@ -35,7 +35,7 @@ def find_factor(step: Step) -> Iterator[Cause]:
     if fit is not None and fit.explains() and not fit.has_one_factor():
         return  # ranks have factors of their own
     found = _of_accumulation(step, alpha) or _of_loss(step, alpha) or _of_averaging(step, alpha)
-    yield Cause(
+    yield Mistake(
         f"The gradients of all parameters are {times(alpha)} one process's: {found[0]}", found[2], found[1]
     )
 
@@ -103,7 +103,7 @@ def _is_averaged(step: Step) -> bool:
     return fit is not None and fit.does_fit and near(float(fit.does.sum()), len(fit.owners) / len(step.ranks))
 
 
-def find_partial_factors(step: Step) -> Iterator[Cause]:
+def find_partial_factors(step: Step) -> Iterator[Mistake]:
     """Find a factor that some parameters have and others have not."""
     num, groups = len(step.ranks), dict[float, list[str]]()
     total = size(step.one_vector)
@@ -122,7 +122,7 @@ def find_partial_factors(step: Step) -> Iterator[Cause]:
     if odd is None or not (near(other, 1.0) or near(other, num) or near(other, 1 / num)):
         return
     rest = "equal" if near(other, 1.0) else f"{times(other)} it"
-    yield Cause(
+    yield Mistake(
         f"The gradients of {named(groups[odd])} are {times(odd)} one process's, and those of "
         f"{named(groups[other])} are {rest}",
         line_of(step),

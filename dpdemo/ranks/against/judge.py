@@ -9,12 +9,13 @@ from dpdemo.ranks.against import factors, unsynced, weights
 from dpdemo.ranks.against.compare import Step, rows_of
 from dpdemo.ranks.against.mixing import find_mixing
 from dpdemo.ranks.against.words import named
-from dpdemo.results.against import Cause, Comparison
+from dpdemo.results.against import Comparison
+from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    Find = Callable[[Step], Iterable[Cause]]
+    Find = Callable[[Step], Iterable[Mistake]]
 
 _OF_RANKS: tuple[Find, ...] = (unsynced.find_unsynced, unsynced.find_different_parameters)
 """Those that hold whether one process got the same rows or not."""
@@ -29,7 +30,7 @@ _OF_GRADIENTS: tuple[Find, ...] = (
 _OF_GRAPHS: tuple[Find, ...] = (find_mixing,)
 
 
-def causes(step: Step) -> list[Cause]:
+def causes(step: Step) -> list[Mistake]:
     """Return the mistakes that explain a step's difference; none if nothing is sure."""
     for find in _OF_RANKS:
         found = list(find(step))

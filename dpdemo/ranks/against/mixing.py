@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpdemo.results.against import Cause
+from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ _COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "AllToAll
 _GATHER = "gather the rows over the ranks with gradients (torch.distributed.nn.functional.all_gather)"
 
 
-def find_mixing(step: Step) -> Iterator[Cause]:
+def find_mixing(step: Step) -> Iterator[Mistake]:
     """Find a loss over the rows of a rank alone: contrastive, or a statistic that is no mean over rows."""
     passes = [side.detail.backward for side in step.ranks]
     for number, single in enumerate(step.one.detail.backward):
@@ -32,7 +32,7 @@ def find_mixing(step: Step) -> Iterator[Cause]:
             found = _contrastive(nodes, large) or _statistic(nodes, large)
             if found:
                 what, why = found
-                yield Cause(f"{what}: {why}", mine[0].at, _GATHER)
+                yield Mistake(f"{what}: {why}", mine[0].at, _GATHER)
                 return
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _MAX_NODES, _MAX_PASSES, _MAX_LEAVES, _MAX_INPUTS = 400, 64, 8, 64
 _LOW = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
-_TENSOR_PARALLEL = "a parameter is sharded in another way than by FSDP, as under tensor parallelism"
 
 
 class Passes:
@@ -102,8 +101,7 @@ class Passes:
             for each in node._input_metadata or ():
                 self.state.dtype = _LOW.get(each.dtype, self.state.dtype)
         number = value(loss) if loss.numel() == 1 else 0.0
-        factors = tuple(_factors(loss.grad_fn))
-        return replace(noted, loss=number, elements=elements, factors=factors, nodes=nodes)
+        return replace(noted, loss=number, elements=elements, nodes=nodes)
 
     @never_raises
     def end_backward(self) -> None:
@@ -149,18 +147,6 @@ def _nodes(root: Any) -> Iterator[Node]:
 def _shape(node: Any) -> tuple[int, ...]:
     metadata = node._input_metadata
     return tuple(metadata[0].shape) if metadata else ()
-
-
-def _factors(root: Any) -> Iterator[float]:
-    """Yield the numbers by which a loss is multiplied, from the last one on."""
-    node = root
-    while node is not None:
-        if node.name().startswith("Mul") and node._saved_other is not None:
-            yield abs(value(node._saved_other))
-        elif not node.name().startswith(("Mul", "Div", "ToCopy", "Clone", "View", "Squeeze", "Neg")):
-            return
-        nexts = [each for each, _ in node.next_functions if each is not None]
-        node = nexts[0] if len(nexts) == 1 else None
 
 
 def watch(state: State) -> None:

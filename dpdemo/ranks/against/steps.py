@@ -170,7 +170,7 @@ class Steps:
             return
         plain = [each.grad for each in parameters if each.grad is not None and shard_of(each) is None]
         norm = sum(sampled(each).norm ** 2 for each in plain) ** 0.5
-        window.clips.append(Clip(users_line(), norm, len(window.backward)))
+        window.clips.append(Clip(users_line(), norm))
         for number, optimizer in enumerate(state.optimizers):
             given = parameters_of(optimizer)
             if any(each is other for each in given[:1] for other in parameters):

@@ -50,19 +50,16 @@ class Backward:
     loss: float = 0.0
     elements: tuple[float, ...] = ()
     """What each reduction of the loss divides by; 1 for a sum."""
-    factors: tuple[float, ...] = ()
-    """Numbers that the loss is multiplied by."""
     nodes: tuple[Node, ...] = ()
     gradients: tuple[bytes | None, ...] = ()
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A clipping of gradients: its line, their norm, and the backward passes before it."""
+    """A clipping of gradients: its line, and their norm."""
 
     at: str
     norm: float
-    passes: int
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against.compare import Parameter, Step, Vector, close, together
 from dpdemo.ranks.against.words import named
-from dpdemo.results.against import Cause
+from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ def unsynced(step: Step) -> list[Parameter]:
     ]
 
 
-def find_unsynced(step: Step) -> Iterator[Cause]:
+def find_unsynced(step: Step) -> Iterator[Mistake]:
     """Find gradients that each rank has for itself, although one process's would be their mean."""
     apart = unsynced(step)
     is_all = len(apart) == len(step.parameters)
@@ -38,7 +38,7 @@ def find_unsynced(step: Step) -> Iterator[Cause]:
         if is_all
         else f"a gradient of its own for {named([each.name for each in apart])}"
     )
-    yield Cause(
+    yield Mistake(
         f"Each rank steps with {which}, never averaged over the ranks; one process's is their mean",
         step.at,
         "put these parameters under DistributedDataParallel, too, or average their gradients"
@@ -47,7 +47,7 @@ def find_unsynced(step: Step) -> Iterator[Cause]:
     )
 
 
-def find_different_parameters(step: Step) -> Iterator[Cause]:
+def find_different_parameters(step: Step) -> Iterator[Mistake]:
     """Find parameters that differ between ranks although their gradients are equal."""
     events = [side.event for side in step.ranks]
     differ = {
@@ -57,7 +57,7 @@ def find_different_parameters(step: Step) -> Iterator[Cause]:
     }
     if differ & {each.name for each in step.plain} and not unsynced(step):
         since = "from the start" if step.number == 1 else f"before step {step.number}"
-        yield Cause(
+        yield Mistake(
             f"The parameters differ between ranks {since}, although gradients are averaged",
             step.at,
             "broadcast rank 0's parameters first, or give all ranks one seed",

@@ -10,7 +10,7 @@ import torch
 from dpdemo.ranks.against.compare import Step, Vector, close, together, vector
 from dpdemo.ranks.against.unsynced import FIT
 from dpdemo.ranks.against.words import NEAR, line_of, near, percent
-from dpdemo.results.against import Cause
+from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ class Weights:
         )
 
 
-def find_weights(step: Step) -> Iterator[Cause]:
+def find_weights(step: Step) -> Iterator[Mistake]:
     """Find ranks whose passes weigh otherwise than in one process, as means over unequal numbers do."""
     fit = Weights.of(step)
     if fit is None or not fit.explains():
@@ -103,14 +103,14 @@ def find_weights(step: Step) -> Iterator[Cause]:
     )
     what = equal if is_even else "The ranks' passes do not weigh what they weigh in one process"
     over = f" ({counts})" if counts else ""
-    yield Cause(
+    yield Mistake(
         f"{what}{over}: {fit.words()}",
         line_of(step),
         _EVEN,
     )
 
 
-def find_clipped_before(step: Step) -> Iterator[Cause]:
+def find_clipped_before(step: Step) -> Iterator[Mistake]:
     """Find gradients that each rank clipped by its own norm, before they were averaged."""
     clips = [side.detail.clips for side in step.ranks]
     for place in range(min(map(len, clips))):
@@ -120,7 +120,7 @@ def find_clipped_before(step: Step) -> Iterator[Cause]:
             continue
         single = step.one.detail.clips
         one = f"; {percent(single[place].norm)} on one process" if place < len(single) else ""
-        yield Cause(
+        yield Mistake(
             f"Gradients are clipped before they are averaged: their norms are "
             f"{', '.join(map(percent, norms[:8]))} on the ranks{one}",
             clips[0][place].at,
@@ -140,7 +140,7 @@ def uneven_counts(step: Step) -> str:
     return ""
 
 
-def find_uneven_shards(step: Step) -> Iterator[Cause]:
+def find_uneven_shards(step: Step) -> Iterator[Mistake]:
     """Find means over unequal numbers of elements by the losses, where each rank has shards of gradients."""
     counts = uneven_counts(step)
     passes = [side.detail.backward for side in step.ranks]
@@ -152,7 +152,7 @@ def find_uneven_shards(step: Step) -> Iterator[Cause]:
     total = sum(each.elements[0] for each in mine)
     whole = sum(each.loss * each.elements[0] for each in mine) / total
     if near(step.one.detail.backward[0].loss, whole, max(_LOSS, step.tolerance())):
-        yield Cause(
+        yield Mistake(
             f"{_UNEVEN} ({counts})",
             line_of(step),
             _EVEN,
