@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against.compare import Step, close, size
@@ -13,6 +14,8 @@ from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dpdemo.ranks.against.store import Backward
 
 Words = tuple[str, str, str]
 """The reason, the remedy and the line."""
@@ -40,12 +43,33 @@ def find_factor(step: Step) -> Iterator[Mistake]:
     )
 
 
-def _elements(step: Step) -> tuple[float, float] | None:
-    """Return over how many elements the loss averages, on a rank and on one process."""
+def _losses(step: Step) -> tuple[Backward, Backward] | None:
+    """Return the first pass of a rank and of one process, if their losses have one reduction each."""
     mine, single = step.ranks[0].detail.backward, step.one.detail.backward
     if mine and single and len(mine[0].elements) == len(single[0].elements) == 1 and mine[0].elements[0]:
-        return mine[0].elements[0], single[0].elements[0]
+        return mine[0], single[0]
     return None
+
+
+def has_own_divisor(step: Step) -> bool:
+    """Return whether the loss divides a sum by a fixed number, as many rows or elements as a rank has."""
+    losses = _losses(step)
+    passes = [side.detail.backward for side in (*step.ranks, step.one)]
+    if losses is None or len({len(each) for each in passes}) > 1:
+        return False
+    divisor = losses[0].divisors[0]
+    for each in passes:
+        if each[0].averaged != (1.0,) or each[0].divisors != (divisor,):
+            return False
+    calls = [call[0] if call else 0 for side in step.ranks for call in side.detail.calls]
+    if divisor == 1:
+        return set(calls) == {1}
+    return all(divisor in _sizes(each[0]) for each in passes[:-1])
+
+
+def _sizes(noted: Backward) -> set[int]:
+    """Return the numbers of rows or elements that a pass's loss may have."""
+    return {math.prod(shape[: dim + 1]) for shape in noted.over for dim in range(len(shape))}
 
 
 def _of_accumulation(step: Step, alpha: float) -> Words | None:
@@ -62,13 +86,12 @@ def _of_accumulation(step: Step, alpha: float) -> Words | None:
 
 
 def _of_loss(step: Step, alpha: float) -> Words | None:
-    num, at, elements = len(step.ranks), line_of(step), _elements(step)
-    ratio = elements[1] / (num * elements[0]) if elements else 0.0
-    if elements is None or not near(alpha, ratio):
+    num, at, losses = len(step.ranks), line_of(step), _losses(step)
+    if losses is None or not near(alpha, losses[1].elements[0] / (num * losses[0].elements[0])):
         return None
-    mine, single = elements
+    mine, single = (each.elements[0] for each in losses)
     if near(mine, single):
-        return f"the loss is a sum over a rank's rows, and sums are averaged over {num} ranks", _SUM, at
+        return (*_of_sum(losses[0].averaged[0], losses[0].divisors[0], num), at)
     micro = len(step.ranks[0].detail.backward)
     is_micro = micro > 1 and near(max(alpha, 1 / alpha), micro)
     accumulated = f"; {micro} backward passes are accumulated for a step" if is_micro else ""
@@ -76,6 +99,17 @@ def _of_loss(step: Step, alpha: float) -> Words | None:
         f"the loss divides by {percent(mine)} on a rank and by {percent(single)} on one process{accumulated}"
     )
     return why, "divide by what a rank has, and by the accumulated passes; averaging does the rest", at
+
+
+def _of_sum(averaged: float, divisor: float, num: int) -> tuple[str, str]:
+    """Return the reason and the remedy of a loss that divides by as much on a rank as on one process."""
+    if averaged > 1:
+        why = f"the loss is a mean, divided by {percent(divisor)}; the average over ranks divides once more"
+        return why, "do not divide a mean by the number of ranks"
+    if divisor != 1:
+        why = f"the loss is a sum divided by {percent(divisor)}, as on one process, and then averaged"
+        return why, "multiply the loss by the number of ranks, or divide by what the rank itself has"
+    return f"the loss is a sum over a rank's rows, and sums are averaged over {num} ranks", _SUM
 
 
 def _of_averaging(step: Step, alpha: float) -> Words:
@@ -90,6 +124,9 @@ def _of_averaging(step: Step, alpha: float) -> Words:
     if near(alpha, num):
         why = f"gradients are summed over {num} ranks and not divided by their number"
         return why, "divide by the number of ranks, or reduce with ReduceOp.AVG", step.at
+    losses = _losses(step)
+    if near(alpha, 1 / num) and losses is not None and losses[0].averaged[0] > 1:
+        return "gradients are divided by the number of ranks once too often", "average gradients once", step.at
     if near(alpha, 1 / num):
         why = "the loss is a sum over a rank's rows, or gradients are divided by the ranks once too often"
         return why, "take a mean over the rank's rows, and average gradients once", at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against import factors, unsynced, weights
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
     Find = Callable[[Step], Iterable[Mistake]]
 
-_OF_RANKS: tuple[Find, ...] = (unsynced.find_unsynced, unsynced.find_different_parameters)
+_OF_RANKS: tuple[Find, ...] = (
+    unsynced.find_partly,
+    unsynced.find_changed,
+    unsynced.find_unsynced,
+    unsynced.find_different_parameters,
+)
 """Those that hold whether one process got the same rows or not."""
 _OF_GRADIENTS: tuple[Find, ...] = (
     weights.find_clipped_before,
@@ -27,6 +33,10 @@ _OF_GRADIENTS: tuple[Find, ...] = (
     weights.find_uneven_shards,
 )
 """Those whose numbers prove that it did."""
+_OWN_DIVISOR = (
+    "the loss divides a sum by a fixed number, as many rows or elements as a rank has: one process would "
+    "divide by those of all ranks"
+)
 _OF_GRAPHS: tuple[Find, ...] = (find_mixing,)
 
 
@@ -36,7 +46,7 @@ def causes(step: Step) -> list[Mistake]:
         found = list(find(step))
         if found:
             return found
-    if unsynced.unsynced(step) or rows_of(step.ranks) != rows_of([step.one]):
+    if unsynced.unsynced(step) or not step.has_same_calls():
         return []
     for find in _OF_GRADIENTS:
         found = list(find(step))
@@ -52,9 +62,9 @@ def causes(step: Step) -> list[Mistake]:
 
 def differs(step: Step) -> bool:
     """Return whether the ranks' gradients are not one process's."""
-    return (
-        not step.is_equal() or bool(unsynced.unsynced(step)) or any(unsynced.find_different_parameters(step))
-    )
+    of_ranks = (unsynced.find_partly, unsynced.find_different_parameters)
+    is_apart = bool(unsynced.unsynced(step)) or any(any(find(step)) for find in of_ranks)
+    return is_apart or not step.is_equal()
 
 
 def _is_skipped(step: Step) -> bool:
@@ -83,31 +93,28 @@ def reason_not_comparable(steps: Sequence[Step]) -> str:
 
 def reason_unsure(step: Step) -> str:
     """Return why the difference of a step is not called a mistake."""
-    rows = rows_of(step.ranks), rows_of([step.one])
-    if rows[0] != rows[1]:
-        return (
-            f"one process trained on {rows[1]} rows where the ranks trained on {rows[0]}: the program makes "
-            "or cuts its rows in a way that cannot be repeated"
-        )
-    if not step.has_same_rows():
-        return (
-            "one process got other rows than the ranks: the program draws or changes them in a way that "
-            "cannot be repeated"
-        )
-    if step.has_hook:
-        return "a communication hook of DistributedDataParallel changes the gradients"
-    if len(unsynced.unsynced(step)) == len(step.parameters) and not step.is_wrapped:
-        return "each rank trains a model of its own"
-    if unsynced.unsynced(step):
-        return (
-            "the ranks hold different gradients, and one process's is not their mean: each may train a part "
-            "of the model"
-        )
+    rows, apart = (rows_of(step.ranks), rows_of([step.one])), unsynced.unsynced(step)
     worst = max(step.parameters, key=lambda each: each.apart())
-    return (
+    calls = [list(side.event.rows[:6]) for side in (step.ranks[0], step.one)]
+    has_calls = step.has_same_calls()
+    reasons = {
+        "one process trained on {1} rows where the ranks trained on {0}: the program makes or cuts its rows "
+        "in a way that cannot be repeated".format(*rows): not has_calls and rows[0] != rows[1],
+        f"the model's calls have {calls[0]} rows on a rank and {calls[1]} on one process: the program cuts "
+        "its batches into other passes": not has_calls,
+        f"the ranks have different parameters at step {step.number}: each trains a model of its own": bool(
+            unsynced.different_parameters(step)
+        ),
+        "one process got other rows than the ranks: the program draws or changes them in a way that "
+        "cannot be repeated": not step.has_same_rows(),
+        "a communication hook of DistributedDataParallel changes the gradients": step.has_hook,
+        "each rank trains a model of its own": len(apart) == len(step.parameters) and not step.is_wrapped,
+        "the ranks hold different gradients, and one process's is not their mean: each may train a part of "
+        "the model": bool(apart),
         f"gradients of step {step.number} are {step.difference():.2g} apart (relative), most of all "
-        f"{worst.name}, and no known cause fits: random numbers, or a rank's own state, may differ"
-    )
+        f"{worst.name}, and no known cause fits: random numbers, or a rank's own state, may differ": True,
+    }
+    return next(reason for reason, holds in reasons.items() if holds)
 
 
 def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
@@ -116,11 +123,13 @@ def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
     reason = reason_not_comparable(steps)
     if reason:
         return Comparison("not checked", num, reason, remarks=tuple(remarks))
-    compared = [step for step in steps if not _is_skipped(step)]
+    compared = [_prepared(step, steps) for step in steps if not _is_skipped(step)]
     if not compared:
         return Comparison(
             "not checked", num, "a gradient scaler left out all noted steps", remarks=tuple(remarks)
         )
+    if any(step.scale != 1 for step in compared):
+        remarks = [*remarks, _OWN_DIVISOR]
     different = [step for step in compared if differs(step)]
     numbers = tuple(sorted({step.number for step in compared}))
     worst = max(compared, key=lambda step: step.difference())
@@ -130,8 +139,21 @@ def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
     if unsynced.averages_parameters(compared):
         reason = "the ranks average parameters between some steps, not gradients"
         return Comparison("not checked", num, reason, remarks=tuple(remarks))
-    found = causes(different[0])
-    if not found:
-        return Comparison("not checked", num, reason_unsure(different[0]), remarks=tuple(remarks))
+    firsts = {step.one.event.optimizer: step for step in reversed(different)}
+    found = {number: causes(step) for number, step in sorted(firsts.items())}
+    unsure = [reason_unsure(firsts[number]) for number, mistakes in found.items() if not mistakes]
+    mistakes = tuple(dict.fromkeys(each for several in found.values() for each in several))
+    if not mistakes:
+        return Comparison("not checked", num, unsure[0], remarks=tuple(remarks))
     numbers = tuple(sorted({step.number for step in different}))
-    return Comparison("different", num, "", numbers, apart, tolerance, tuple(found), tuple(remarks))
+    remarks = [*remarks, *(f"another optimizer's steps are not explained: {each}" for each in unsure)]
+    return Comparison("different", num, "", numbers, apart, tolerance, mistakes, tuple(remarks))
+
+
+def _prepared(step: Step, steps: Sequence[Step]) -> Step:
+    """Add to a step what the later steps of its optimizer tell, and what one process's gradients count."""
+    optimizer = step.one.event.optimizer
+    later = [each for each in steps if each.one.event.optimizer == optimizer and each.number > step.number]
+    drifted = frozenset[str]().union(*map(unsynced.different_parameters, later))
+    scale = 1 / len(step.ranks) if factors.has_own_divisor(step) else 1.0
+    return replace(step, drifted=drifted, scale=scale)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from dpdemo.ranks.against.store import Node, Shape
 
 _COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "AllToAll")
+_CURVED = ("Sqrt", "Rsqrt", "Log", "Exp", "Pow", "Reciprocal", "Softplus", "Sigmoid", "Tanh")
+_REDUCES = ("Mean", "Sum", "MseLoss", "L1Loss", "NllLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
+_NO_MEANS = ("LinalgVectorNorm", "Norm", "Std", "Var", "Logsumexp", "Max", "Min", "Prod")
 _GATHER = "gather the rows over the ranks with gradients (torch.distributed.nn.functional.all_gather)"
 
 
@@ -31,37 +34,47 @@ def find_mixing(step: Step) -> Iterator[Mistake]:
                 break
             found = _contrastive(nodes, large) or _statistic(nodes, large)
             if found:
-                what, why = found
-                yield Mistake(f"{what}: {why}", mine[0].at, _GATHER)
+                yield Mistake(found, mine[0].at, _GATHER)
                 return
+        curved = [node for node in single.nodes if not node.shape and _short(node).startswith(_CURVED)]
+        averaged = [node for node in curved if any(name.startswith(_REDUCES) for name in node.of)]
+        if averaged:
+            yield Mistake(
+                f"The loss is a function of a mean over a rank's rows ({_short(averaged[0])}): the average "
+                "of the ranks' values is another number than that of all rows",
+                mine[0].at,
+                "average over the ranks first, with gradients (torch.distributed.nn.functional.all_reduce)",
+            )
+            return
 
 
-def _contrastive(nodes: tuple[Node, ...], large: Node) -> tuple[str, str] | None:
+def _contrastive(nodes: tuple[Node, ...], large: Node) -> str | None:
     """Recognize a result that grows with the rows in two dimensions."""
     shapes = [node.shape for node in nodes]
     grown = [dim for dim, size in enumerate(large.shape) if size == sum(shape[dim] for shape in shapes) > 0]
     if len(grown) < 2 or any(shape[dim] < 2 for shape in shapes for dim in grown):
         return None
-    what = (
+    return (
         f"The loss compares the rows of a rank with each other, as a contrastive loss does ({_short(large)}: "
-        f"{list(shapes[0])} on a rank, {list(large.shape)} on one process)"
+        f"{list(shapes[0])} on a rank, {list(large.shape)} on one process): a row never meets those of other "
+        "ranks"
     )
-    return what, "a row never meets those of other ranks"
 
 
-def _statistic(nodes: tuple[Node, ...], large: Node) -> tuple[str, str] | None:
+def _statistic(nodes: tuple[Node, ...], large: Node) -> str | None:
     """Recognize a result with the same shape everywhere whose input grows with the rows."""
     shapes = {node.shape for node in nodes}
-    if shapes != {large.shape} or sum(size > 1 for size in large.shape) == 0:
+    has_size = any(size > 1 for size in large.shape) or _short(large).startswith(_NO_MEANS)
+    if shapes != {large.shape} or not has_size:
         return None
     for place, whole in enumerate(large.inputs):
         parts = [node.inputs[place] for node in nodes if place < len(node.inputs)]
         if len(parts) == len(nodes) and _rows_grow(parts, whole):
-            what = (
+            return (
                 f"The loss has a statistic of a rank's rows that is no mean over them ({_short(large)}: "
-                f"{list(large.shape)} from {list(parts[0])} on a rank, from {list(whole)} on one process)"
+                f"{list(large.shape)} from {list(parts[0])} on a rank, from {list(whole)} on one process): "
+                "one process computes it of all rows"
             )
-            return what, "one process computes it of all rows"
     return None
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dpdemo.ranks.against.state import State
 
 _MAX_NODES, _MAX_PASSES, _MAX_LEAVES, _MAX_INPUTS = 400, 64, 8, 64
+_MAX_DIMS = 3
+_COMPRESSES = {"fp16_compress_hook": "float16", "bf16_compress_hook": "bfloat16"}
 _LOW = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
@@ -43,12 +45,16 @@ class Passes:
     def begin_forward(self, module: Any, args: Any, kwargs: Any) -> None:
         """Note the rows of a training call."""
         state = self.state
-        if getattr(module, "_comm_hooks", None):
-            state.remark(HOOK)
+        for hook, _ in getattr(module, "_comm_hooks", None) or ():
+            low = _COMPRESSES.get(getattr(hook, "__name__", ""))
+            state.dtype = low or state.dtype
+            if low is None:
+                state.remark(HOOK)
         leaves = [each for each in torch.utils._pytree.tree_leaves((args, kwargs)) if _has_rows(each)]
         state.window.rows.append(leaves[0].shape[0] if leaves else 0)
+        state.window.calls.append(tuple(leaves[0].shape[:2]) if leaves else ())
         if len(state.window.inputs) < _MAX_INPUTS:
-            state.window.inputs += [projected(each) for each in leaves[:_MAX_LEAVES]]
+            state.window.inputs += [_projected(each) for each in leaves[:_MAX_LEAVES]]
         for name, each in module.named_parameters():
             state.names.setdefault(id(each), _short(name))
         if state.settings.is_replay and not self.is_set:
@@ -95,13 +101,20 @@ class Passes:
         noted = replace(noted, lines=tuple(users_lines())[:16])
         if loss.grad_fn is None:
             return noted
-        elements = tuple(averaged * divisor for _, averaged, divisor in _reductions(loss.grad_fn))
+        found = list(_reductions(loss.grad_fn))
         nodes = tuple(_nodes(loss.grad_fn))
         for node in _walk(loss.grad_fn):
             for each in node._input_metadata or ():
                 self.state.dtype = _LOW.get(each.dtype, self.state.dtype)
         number = value(loss) if loss.numel() == 1 else 0.0
-        return replace(noted, loss=number, elements=elements, nodes=nodes)
+        return replace(
+            noted,
+            loss=number,
+            averaged=tuple(averaged for _, averaged, _ in found),
+            divisors=tuple(divisor for *_, divisor in found),
+            over=tuple(_reduced(node) for node, *_ in found),
+            nodes=nodes,
+        )
 
     @never_raises
     def end_backward(self) -> None:
@@ -118,6 +131,18 @@ class Passes:
 
 def _has_rows(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.ndim > 0 and type(leaf) is torch.Tensor
+
+
+def _projected(leaf: torch.Tensor) -> tuple[tuple[float, ...], ...]:
+    """Return a number for each row, and for each column where rows may be columns: [time, batch, …]."""
+    has_columns = 1 < leaf.ndim <= _MAX_DIMS
+    return projected(leaf), projected(torch.Tensor.detach(leaf).transpose(0, 1)) if has_columns else ()
+
+
+def _reduced(node: Any) -> tuple[int, ...]:
+    """Return the shape that a reduction of the loss gets, without classes."""
+    shape = _shape(node.next_functions[0][0])
+    return shape[:1] if node.name().startswith("Nll") else shape
 
 
 def _short(name: str) -> str:
@@ -141,11 +166,12 @@ def _walk(root: Any) -> Iterator[Any]:
 def _nodes(root: Any) -> Iterator[Node]:
     for node in _walk(root):
         inputs = tuple(_shape(each) for each, _ in node.next_functions if each is not None)
-        yield Node(node.name(), _shape(node), inputs)
+        of = tuple(each.name() for each, _ in node.next_functions if each is not None)
+        yield Node(node.name(), _shape(node), inputs, of)
 
 
 def _shape(node: Any) -> tuple[int, ...]:
-    metadata = node._input_metadata
+    metadata = node and node._input_metadata
     return tuple(metadata[0].shape) if metadata else ()
 
 

@@ -25,7 +25,8 @@ class Window:
     clips: list[Clip] = field(default_factory=list)
     norms: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
-    inputs: list[tuple[float, ...]] = field(default_factory=list)
+    inputs: list[tuple[tuple[float, ...], ...]] = field(default_factory=list)
+    calls: list[tuple[int, ...]] = field(default_factory=list)
     before_clip: dict[int, Sampled] = field(default_factory=dict)
     """By `id` of a parameter: its gradient before the last clipping, which follows the backward passes."""
 

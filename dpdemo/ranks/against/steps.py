@@ -105,6 +105,7 @@ class Steps:
             backward=tuple(_of_optimizer(each, given) for each in window.backward),
             clips=tuple(window.clips),
             inputs=tuple(window.inputs),
+            calls=tuple(window.calls),
         )
         state.notes.write(
             NotedStep(

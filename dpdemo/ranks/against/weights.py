@@ -103,10 +103,11 @@ def find_weights(step: Step) -> Iterator[Mistake]:
     )
     what = equal if is_even else "The ranks' passes do not weigh what they weigh in one process"
     over = f" ({counts})" if counts else ""
+    rows = {side.event.rows for side in step.ranks}
     yield Mistake(
         f"{what}{over}: {fit.words()}",
         line_of(step),
-        _EVEN,
+        f"{_EVEN}{', or drop the last, smaller batch (drop_last=True)' if len(rows) > 1 else ''}",
     )
 
 
