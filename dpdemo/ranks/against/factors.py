@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against.compare import Step, close, size
-from dpdemo.ranks.against.library import where_scaled
+from dpdemo.ranks.against.library import where_gathered, where_scaled
 from dpdemo.ranks.against.unsynced import FIT
 from dpdemo.ranks.against.weights import Weights
 from dpdemo.ranks.against.words import NEAR, backward_of, line_of, named, near, percent, times
@@ -115,18 +115,20 @@ def _of_sum(averaged: float, divisor: float, num: int) -> tuple[str, str]:
 def _of_averaging(step: Step, alpha: float) -> Words:
     num, at, found = len(step.ranks), line_of(step), backward_of(step)
     if near(alpha, num) and _is_averaged(step):
-        scaled = where_scaled(found.lines) if found else None
-        if scaled is None:
+        scaled = where_scaled(found.lines) if found else ""
+        if not scaled:
             return f"a mean is multiplied by the number of ranks, {num}, and then averaged", _SCALED, at
-        place, is_librarys = scaled
-        whose = " (a library's line, not your program's)" if is_librarys else ""
-        return f"the loss is a mean, and {place}{whose} multiplies it by the number of ranks", _SCALED, at
+        return f"the loss is a mean, and {scaled} multiplies it by the number of ranks", _SCALED, at
     if near(alpha, num):
         why = f"gradients are summed over {num} ranks and not divided by their number"
         return why, "divide by the number of ranks, or reduce with ReduceOp.AVG", step.at
     losses = _losses(step)
     if near(alpha, 1 / num) and losses is not None and losses[0].averaged[0] > 1:
-        return "gradients are divided by the number of ranks once too often", "average gradients once", step.at
+        return (
+            "gradients are divided by the number of ranks once too often",
+            "average gradients once",
+            step.at,
+        )
     if near(alpha, 1 / num):
         why = "the loss is a sum over a rank's rows, or gradients are divided by the ranks once too often"
         return why, "take a mean over the rank's rows, and average gradients once", at
@@ -159,9 +161,14 @@ def find_partial_factors(step: Step) -> Iterator[Mistake]:
     if odd is None or not (near(other, 1.0) or near(other, num) or near(other, 1 / num)):
         return
     rest = "equal" if near(other, 1.0) else f"{times(other)} it"
+    found = backward_of(step)
+    scaled = where_scaled(found.lines) if found else ""
+    gathered = where_gathered(found.lines) if found and not scaled else ""
+    why = f": {scaled} multiplies the loss by the number of ranks" if scaled else ""
+    why = f": {gathered} gathers rows without their gradients" if gathered else why
     yield Mistake(
         f"The gradients of {named(groups[odd])} are {times(odd)} one process's, and those of "
-        f"{named(groups[other])} are {rest}",
+        f"{named(groups[other])} are {rest}{why}",
         line_of(step),
         "a part of the loss counts once on each rank, or is averaged although the ranks share it: give all "
         "parts one factor (gather with gradients)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -45,11 +46,14 @@ class Passes:
     def begin_forward(self, module: Any, args: Any, kwargs: Any) -> None:
         """Note the rows of a training call."""
         state = self.state
+        state.renew_window()
         for hook, _ in getattr(module, "_comm_hooks", None) or ():
             low = _COMPRESSES.get(getattr(hook, "__name__", ""))
             state.dtype = low or state.dtype
             if low is None:
                 state.remark(HOOK)
+        file = getattr(sys.modules.get(type(module).__module__), "__file__", None)
+        state.window.files.append(f"{file or ''}:0")
         leaves = [each for each in torch.utils._pytree.tree_leaves((args, kwargs)) if _has_rows(each)]
         state.window.rows.append(leaves[0].shape[0] if leaves else 0)
         state.window.calls.append(tuple(leaves[0].shape[:2]) if leaves else ())
@@ -90,6 +94,7 @@ class Passes:
         self.gradients = {}
         if state.is_done:
             return
+        state.renew_window()
         noted = Backward(users_line())
         state.window.backward.append(noted)
         state.window.before_clip = {}
@@ -98,7 +103,7 @@ class Passes:
 
     def looked_at(self, noted: Backward, loss: torch.Tensor) -> Backward:
         """Follow the graph of a loss: what its reductions average, its factors, the shapes on the way."""
-        noted = replace(noted, lines=tuple(users_lines())[:16])
+        noted = replace(noted, lines=(*tuple(users_lines())[:16], *dict.fromkeys(self.state.window.files)))
         if loss.grad_fn is None:
             return noted
         found = list(_reductions(loss.grad_fn))

@@ -19,14 +19,17 @@ Key = tuple[str, int]
 
 @dataclass
 class Window:
-    """What happened since the last step of an optimizer."""
+    """What happened since the last step of an optimizer; several optimizers may make a step with it."""
 
+    is_stepped: bool = False
     backward: list[Backward] = field(default_factory=list)
     clips: list[Clip] = field(default_factory=list)
     norms: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     inputs: list[tuple[tuple[float, ...], ...]] = field(default_factory=list)
     calls: list[tuple[int, ...]] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    """Those of the classes of the modules that were called, as lines."""
     before_clip: dict[int, Sampled] = field(default_factory=dict)
     """By `id` of a parameter: its gradient before the last clipping, which follows the backward passes."""
 
@@ -114,6 +117,11 @@ class State:
     def ranks(self) -> Ranks:
         """What the ranks noted."""
         return Ranks(self.settings)
+
+    def renew_window(self) -> None:
+        """Begin the next window, once an optimizer has made a step."""
+        if self.window.is_stepped:
+            self.window = Window()
 
     def remark(self, text: str, *, is_fatal: bool = False) -> None:
         """Note a sentence for the reader, once."""

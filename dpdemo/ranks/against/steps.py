@@ -15,7 +15,6 @@ from torch.optim import optimizer as optimizers
 
 from dpdemo.ranks.against.numbers import as_bytes, kept, proportional, put, sampled
 from dpdemo.ranks.against.rows import MAX_EPOCH
-from dpdemo.ranks.against.state import Window
 from dpdemo.ranks.against.store import Clip, Detail, Kept, Sampled
 from dpdemo.ranks.events import NotedStep
 from dpdemo.ranks.observe.models import parameters_of
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 WHOLE = -1
 _SAME = 1e-3
 _MAX_SKIPPED = 16
+_MAX_WAIT = 32
+"""Backward passes until an optimizer that has made no step is not waited for."""
 
 
 def shard_of(parameter: Any) -> int | None:
@@ -151,7 +152,7 @@ class Steps:
         if state.is_done:
             return
         number = state.optimizers.index(optimizer)
-        state.window = Window()
+        state.window.is_stepped = True
         if state.settings.is_replay:
             set_parameters(state, number, state.steps[number] + 1)
             if all(state.steps[each] >= step for each, step in state.ranks.steps):
@@ -161,7 +162,9 @@ class Steps:
         this = state.first_trained
         is_short = this is not None and this.length is not None and this.length <= MAX_EPOCH
         if not (is_short and this.k < this.length):
-            state.is_done = not any(map(self._is_early, state.steps))
+            has_waited = state.counts["backward"] > _MAX_WAIT
+            known = state.steps if has_waited else range(len(state.optimizers))
+            state.is_done = not any(map(self._is_early, known))
 
     @never_raises
     def clip(self, parameters: list[Any]) -> None:
@@ -178,7 +181,7 @@ class Steps:
                 state.steps[number] += 1
                 pairs = zip(given, self._gradients(number, given), strict=True)
                 state.steps[number] -= 1
-                window.before_clip = {id(each): part for each, part in pairs if part is not None}
+                window.before_clip |= {id(each): part for each, part in pairs if part is not None}
 
 
 def _unclipped(
