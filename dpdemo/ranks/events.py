@@ -618,6 +618,8 @@ class NotedBatch(Event):
     sum: int
     """Checksum of the batch."""
     stored: int
+    turn: int = 0
+    """The rank that gets the batch, where accelerate has rank 0 read those of all."""
 
 
 @dataclass(frozen=True)
@@ -665,6 +667,8 @@ class NotedStep(Event):
     """Whether a gradient scaler left the step out."""
     dtype: str = "float32"
     """The lowest precision that was met."""
+    owner: int = -1
+    """The first of the ranks that tensor parallelism joins, with the same rows; -1 is the rank itself."""
 
 
 @dataclass(frozen=True)

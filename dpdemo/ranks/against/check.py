@@ -111,9 +111,8 @@ class Check:
         settings, num = self.settings, self.settings.num_ranks
         steps, remarks = self._steps(logs, settings)
         passes = {(len(step.ranks[0].detail.backward), len(step.one.detail.backward)) for step in steps}
-        if not steps or any(
-            single == mine * num > 0 for mine, single in passes
-        ):  # a fixed number for all ranks
+        many = len(steps[0].data) if steps else num
+        if not steps or any(single == mine * many > 0 for mine, single in passes):  # passes are shared out
             settings = replace(settings, in_turns=True)
             steps, remarks = self._steps(logs, settings)
         if not steps:

@@ -72,6 +72,11 @@ class Step:
     """What one process's gradients are multiplied by, since it divides by a rank's number of rows."""
 
     @property
+    def data(self) -> tuple[Side, ...]:
+        """The ranks that have rows of their own: under tensor parallelism the first of each group."""
+        return tuple(side for rank, side in enumerate(self.ranks) if side.event.owner in {-1, rank})
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The parameters."""
         return self.ranks[0].event.names
@@ -184,14 +189,14 @@ class Step:
 
     def has_same_rows(self) -> bool:
         """Return whether the models of both sides got the same rows, or columns, as inputs."""
-        return any(_are_alike(_numbers(self.ranks, dim), _numbers([self.one], dim)) for dim in (0, 1))
+        return any(_are_alike(_numbers(self.data, dim), _numbers([self.one], dim)) for dim in (0, 1))
 
     def has_same_calls(self) -> bool:
         """Return whether each call of one process had the rows of the ranks', or of each rank in turn."""
         return any(self._has_same_calls(dim) for dim in (0, 1))
 
     def _has_same_calls(self, dim: int) -> bool:
-        sides = [side.detail.calls for side in (*self.ranks, self.one)]
+        sides = [side.detail.calls for side in (*self.data, self.one)]
         *ranks, one = ([call[dim] if len(call) > dim else 0 for call in calls] for calls in sides)
         if len(one) == len(ranks) * len(ranks[0]):
             return sum(map(sum, ranks)) == sum(one)

@@ -45,7 +45,7 @@ def find_factor(step: Step) -> Iterator[Mistake]:
 
 def _losses(step: Step) -> tuple[Backward, Backward] | None:
     """Return the first pass of a rank and of one process, if their losses have one reduction each."""
-    mine, single = step.ranks[0].detail.backward, step.one.detail.backward
+    mine, single = step.data[0].detail.backward, step.one.detail.backward
     if mine and single and len(mine[0].elements) == len(single[0].elements) == 1 and mine[0].elements[0]:
         return mine[0], single[0]
     return None
@@ -54,14 +54,17 @@ def _losses(step: Step) -> tuple[Backward, Backward] | None:
 def has_own_divisor(step: Step) -> bool:
     """Return whether the loss divides a sum by a fixed number, as many rows or elements as a rank has."""
     losses = _losses(step)
-    passes = [side.detail.backward for side in (*step.ranks, step.one)]
+    passes = [side.detail.backward for side in (*step.data, step.one)]
     if losses is None or len({len(each) for each in passes}) > 1:
         return False
     divisor = losses[0].divisors[0]
     for each in passes:
-        if each[0].averaged != (1.0,) or each[0].divisors != (divisor,):
+        if each[0].averaged != (1.0,) or each[0].divisors != (divisor,) or not each[0].over:
             return False
-    calls = [call[0] if call else 0 for side in step.ranks for call in side.detail.calls]
+    calls = [call[0] if call else 0 for side in step.data for call in side.detail.calls]
+    *mine, single = (math.prod(each[0].over[0]) for each in passes)
+    if single != sum(mine):  # the ranks have gathered their rows
+        return False
     if divisor == 1:
         return set(calls) == {1}
     return all(divisor in _sizes(each[0]) for each in passes[:-1])
@@ -73,8 +76,8 @@ def _sizes(noted: Backward) -> set[int]:
 
 
 def _of_accumulation(step: Step, alpha: float) -> Words | None:
-    num = len(step.ranks)
-    micro, single = len(step.ranks[0].detail.backward), len(step.one.detail.backward)
+    num = len(step.data)
+    micro, single = len(step.data[0].detail.backward), len(step.one.detail.backward)
     if single != num * micro or not near(alpha, 1 / num):
         return None
     why = f"a rank makes {micro} of the {single} backward passes of a step, but divides its loss by {single}"
@@ -86,13 +89,13 @@ def _of_accumulation(step: Step, alpha: float) -> Words | None:
 
 
 def _of_loss(step: Step, alpha: float) -> Words | None:
-    num, at, losses = len(step.ranks), line_of(step), _losses(step)
+    num, at, losses = len(step.data), line_of(step), _losses(step)
     if losses is None or not near(alpha, losses[1].elements[0] / (num * losses[0].elements[0])):
         return None
     mine, single = (each.elements[0] for each in losses)
     if near(mine, single):
         return (*_of_sum(losses[0].averaged[0], losses[0].divisors[0], num), at)
-    micro = len(step.ranks[0].detail.backward)
+    micro = len(step.data[0].detail.backward)
     is_micro = micro > 1 and near(max(alpha, 1 / alpha), micro)
     accumulated = f"; {micro} backward passes are accumulated for a step" if is_micro else ""
     why = (
@@ -113,7 +116,7 @@ def _of_sum(averaged: float, divisor: float, num: int) -> tuple[str, str]:
 
 
 def _of_averaging(step: Step, alpha: float) -> Words:
-    num, at, found = len(step.ranks), line_of(step), backward_of(step)
+    num, at, found = len(step.data), line_of(step), backward_of(step)
     if near(alpha, num) and _is_averaged(step):
         scaled = where_scaled(found.lines) if found else ""
         if not scaled:
@@ -139,12 +142,12 @@ def _of_averaging(step: Step, alpha: float) -> Words:
 def _is_averaged(step: Step) -> bool:
     """Return whether the ranks' gradients at the step are the mean of what their passes made."""
     fit = Weights.of(step)
-    return fit is not None and fit.does_fit and near(float(fit.does.sum()), len(fit.owners) / len(step.ranks))
+    return fit is not None and fit.does_fit and near(float(fit.does.sum()), len(fit.owners) / len(step.data))
 
 
 def find_partial_factors(step: Step) -> Iterator[Mistake]:
     """Find a factor that some parameters have and others have not."""
-    num, groups = len(step.ranks), dict[float, list[str]]()
+    num, groups = len(step.data), dict[float, list[str]]()
     total = size(step.one_vector)
     for each in step.parameters:
         if size(each.one) <= 1e-6 * total:

@@ -69,7 +69,7 @@ def differs(step: Step) -> bool:
 
 def _is_skipped(step: Step) -> bool:
     """Return whether a gradient scaler left the step out, on the ranks or on one process."""
-    return any(side.event.is_skipped for side in (*step.ranks, step.one))
+    return any(side.event.is_skipped for side in (*step.data, step.one))
 
 
 def reason_not_comparable(steps: Sequence[Step]) -> str:
@@ -78,7 +78,7 @@ def reason_not_comparable(steps: Sequence[Step]) -> str:
         names = {side.event.names for side in (*step.ranks, step.one)}
         if len(names) > 1:
             return "the optimizers of the ranks, or of one process, have other parameters"
-        if len({side.event.is_skipped for side in step.ranks}) > 1:
+        if len({side.event.is_skipped for side in step.data}) > 1:
             return f"a gradient scaler left out step {step.number} on some ranks only"
         if _is_skipped(step):
             continue
@@ -93,9 +93,9 @@ def reason_not_comparable(steps: Sequence[Step]) -> str:
 
 def reason_unsure(step: Step) -> str:
     """Return why the difference of a step is not called a mistake."""
-    rows, apart = (rows_of(step.ranks), rows_of([step.one])), unsynced.unsynced(step)
+    rows, apart = (rows_of(step.data), rows_of([step.one])), unsynced.unsynced(step)
     worst = max(step.parameters, key=lambda each: each.apart())
-    calls = [list(side.event.rows[:6]) for side in (step.ranks[0], step.one)]
+    calls = [list(side.event.rows[:6]) for side in (step.data[0], step.one)]
     has_calls = step.has_same_calls()
     reasons = {
         "one process trained on {1} rows where the ranks trained on {0}: the program makes or cuts its rows "
@@ -155,5 +155,5 @@ def _prepared(step: Step, steps: Sequence[Step]) -> Step:
     optimizer = step.one.event.optimizer
     later = [each for each in steps if each.one.event.optimizer == optimizer and each.number > step.number]
     drifted = frozenset[str]().union(*map(unsynced.different_parameters, later))
-    scale = 1 / len(step.ranks) if factors.has_own_divisor(step) else 1.0
+    scale = 1 / len(step.data) if factors.has_own_divisor(step) else 1.0
     return replace(step, drifted=drifted, scale=scale)

@@ -18,7 +18,7 @@ _GATHERS = re.compile(r"^[^#]*\ball_gather\w*\(")
 
 
 def where_scaled(lines: Sequence[str]) -> str:
-    """Return the line that multiplies a loss by the number of ranks, among a pass's files, or nothing."""
+    """Return the line that multiplies a loss by the number of ranks, in a pass's files, or nothing."""
     return _where(lines, _SCALES)
 
 

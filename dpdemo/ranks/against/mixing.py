@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpdemo.ranks.against.library import where_scaled
+from dpdemo.ranks.observe.losses import _SCALAR
 from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dpdemo.ranks.against.compare import Step
-    from dpdemo.ranks.against.store import Node, Shape
+    from dpdemo.ranks.against.store import Backward, Node, Shape
 
 _COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "AllToAll")
 _CURVED = ("Sqrt", "Rsqrt", "Log", "Exp", "Pow", "Reciprocal", "Softplus", "Sigmoid", "Tanh")
@@ -21,20 +23,22 @@ _GATHER = "gather the rows over the ranks with gradients (torch.distributed.nn.f
 
 def find_mixing(step: Step) -> Iterator[Mistake]:
     """Find a loss over the rows of a rank alone: contrastive, or a statistic that is no mean over rows."""
-    passes = [side.detail.backward for side in step.ranks]
+    passes = [side.detail.backward for side in step.data]
     for number, single in enumerate(step.one.detail.backward):
         mine = [each[number] for each in passes if number < len(each)]
         if len(mine) < len(passes):
             return
         if any(part in node.name for each in mine for node in each.nodes for part in _COLLECTIVES):
             return  # rows do meet those of other ranks; what is left may be meant
-        columns = zip(*(each.nodes for each in mine), strict=False)
-        for nodes, large in zip(columns, single.nodes, strict=False):
+        columns = zip(*map(_operations, mine), strict=False)
+        for nodes, large in zip(columns, _operations(single), strict=False):
             if any(node.name != large.name or len(node.shape) != len(large.shape) for node in nodes):
                 break
             found = _contrastive(nodes, large) or _statistic(nodes, large)
             if found:
-                yield Mistake(found, mine[0].at, _GATHER)
+                scaled = where_scaled(mine[0].lines)
+                also = f"; {scaled} multiplies it by the number of ranks" if "library" in scaled else ""
+                yield Mistake(f"{found}{also}", mine[0].at, _GATHER)
                 return
         curved = [node for node in single.nodes if not node.shape and _short(node).startswith(_CURVED)]
         averaged = [node for node in curved if any(name.startswith(_REDUCES) for name in node.of)]
@@ -46,6 +50,11 @@ def find_mixing(step: Step) -> Iterator[Mistake]:
                 "average over the ranks first, with gradients (torch.distributed.nn.functional.all_reduce)",
             )
             return
+
+
+def _operations(noted: Backward) -> list[Node]:
+    """Return the nodes of a pass without the sums and factors of scalars, which ranks may have more of."""
+    return [node for node in noted.nodes if node.shape or not _short(node).startswith(_SCALAR)]
 
 
 def _contrastive(nodes: tuple[Node, ...], large: Node) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.optim import optimizer as optimizers
 
 from dpdemo.ranks.against.numbers import as_bytes, kept, proportional, put, sampled
@@ -23,7 +24,7 @@ from dpdemo.ranks.observe.numbers import checksum, value
 
 if TYPE_CHECKING:
     from dpdemo.ranks.against.state import State
-    from dpdemo.ranks.against.store import Backward
+    from dpdemo.ranks.against.store import Backward, Box
 
 WHOLE = -1
 _SAME = 1e-3
@@ -46,11 +47,24 @@ def shard_of(parameter: Any) -> int | None:
     return None
 
 
-def _is_comparable(parameter: Any) -> bool:
-    """Return whether shards, joined in the order of ranks, are the parameter."""
-    placements = getattr(parameter, "placements", ())
-    shards = [each for each in placements if each.is_shard()]
-    return not shards or (len(shards) == 1 and type(shards[0]).__name__ == "Shard" and shards[0].dim == 0)
+def _box_of(parameter: Any) -> Box | None:
+    """Return where the rank's shard of a DTensor begins, and its shape."""
+    if getattr(parameter, "placements", None) is None or shard_of(parameter) is None:
+        return None
+    shape, offset = compute_local_shape_and_global_offset(
+        parameter.shape, parameter.device_mesh, parameter.placements
+    )
+    return tuple(offset), tuple(shape)
+
+
+def _in_box(tensor: torch.Tensor, box: Box | None) -> torch.Tensor:
+    if box is None:
+        return tensor
+    local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    with torch._C._DisableTorchDispatch():
+        for dim, (begin, size) in enumerate(zip(*box, strict=True)):
+            local = torch.Tensor.narrow(local, dim, begin, size)
+    return local
 
 
 class Steps:
@@ -91,8 +105,6 @@ class Steps:
     def _note(self, optimizer: Any, number: int, step: int, *, is_skipped: bool) -> None:
         state, given = self.state, parameters_of(optimizer)
         window = state.window
-        if not all(map(_is_comparable, given)):
-            state.remark("parameters are sharded in another way than along their rows", is_fatal=True)
         for each in given:
             state.dtype = {torch.bfloat16: "bfloat16", torch.float16: "float16"}.get(each.dtype, state.dtype)
         shards = [shard_of(each) for each in given]
@@ -103,6 +115,7 @@ class Steps:
                 kept(each) if not state.settings.is_replay and (is_first or shard is not None) else None
                 for each, shard in zip(given, shards, strict=True)
             ),
+            boxes=() if state.settings.is_replay else tuple(map(_box_of, given)),
             backward=tuple(_of_optimizer(each, given) for each in window.backward),
             clips=tuple(window.clips),
             inputs=tuple(window.inputs),
@@ -121,6 +134,7 @@ class Steps:
                 tuple(window.rows),
                 is_skipped,
                 state.dtype,
+                state.owner,
             )
         )
 
@@ -131,15 +145,18 @@ class Steps:
         events = state.ranks.steps.get((number, state.steps[number]), {}) if ranks else {}
         found = []
         for place, each in enumerate(given):
-            sizes = [
-                (event.pieces[place], gradient.size)
-                for rank, event in sorted(events.items())
+            shards = {
+                event.pieces[place]: (_box(ranks[rank], place), gradient.size)
+                for rank, event in sorted(events.items(), reverse=True)
                 if place < len(event.pieces)
                 and event.pieces[place] != WHOLE
                 and (gradient := ranks[rank].gradients[place]) is not None
-            ]
-            by_piece = tuple(size for _, size in sorted(dict(reversed(sizes)).items()))
-            found.append(None if each.grad is None else sampled(each.grad, by_piece))
+            }
+            found.append(
+                None
+                if each.grad is None
+                else _sampled(each.grad, [part for _, part in sorted(shards.items())])
+            )
         return tuple(found)
 
     @never_raises
@@ -184,6 +201,19 @@ class Steps:
                 window.before_clip |= {id(each): part for each, part in pairs if part is not None}
 
 
+def _box(detail: Detail, place: int) -> Box | None:
+    return detail.boxes[place] if place < len(detail.boxes) else None
+
+
+def _sampled(gradient: torch.Tensor, shards: list[tuple[Box | None, int]]) -> Sampled:
+    """Return some numbers of a gradient, of each of the ranks' shards as many as the rank picked."""
+    if all(box is None for box, _ in shards):
+        return sampled(gradient, tuple(size for _, size in shards))
+    parts = [sampled(_in_box(gradient, box)) for box, _ in shards]
+    norm = sum(part.norm**2 for part in parts) ** 0.5
+    return Sampled(b"".join(part.data for part in parts), norm, sum(part.size for part in parts))
+
+
 def _unclipped(
     given: list[Any], now: tuple[Sampled | None, ...], before: dict[int, Sampled]
 ) -> tuple[Sampled | None, ...]:
@@ -215,19 +245,25 @@ def set_parameters(state: State, number: int, step: int) -> None:
         return
     details = state.ranks.details(number, step)
     for place, parameter in enumerate(parameters_of(state.optimizers[number])):
-        shards: dict[int, Kept] = {}
+        shards: dict[int, tuple[Box | None, Kept]] = {}
         for rank, event in sorted(events.items()):
             part = details[rank].parameters[place] if place < len(event.pieces) else None
             if part is not None:
-                shards.setdefault(event.pieces[place], part)
-        if not shards:
-            continue
-        parts = [part for _, part in sorted(shards.items())]
-        size = getattr(parameter, "_local_tensor", parameter).numel() * parameter.element_size()
-        data = b"".join(part.data for part in parts)[:size]
-        if not put(parameter, data, parts[0].dtype, state.settings.nudge):
+                shards.setdefault(event.pieces[place], (_box(details[rank], place), part))
+        if shards and not _put(state, parameter, [shard for _, shard in sorted(shards.items())]):
             name = state.names.get(id(parameter), f"parameter {place}")
             state.remark(f"{name} has another size or type on one process than on the ranks", is_fatal=True)
+
+
+def _put(state: State, parameter: Any, shards: list[tuple[Box | None, Kept]]) -> bool:
+    """Set a parameter to the ranks' shards; return whether they fit."""
+    nudge = state.settings.nudge
+    if any(box is not None for box, _ in shards):
+        return all(
+            put(_in_box(parameter.detach(), box), part.data, part.dtype, nudge) for box, part in shards
+        )
+    size = getattr(parameter, "_local_tensor", parameter).numel() * parameter.element_size()
+    return put(parameter, b"".join(part.data for _, part in shards)[:size], shards[0][1].dtype, nudge)
 
 
 def watch(state: State) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Shape = tuple[int, ...]
+Box = tuple[Shape, Shape]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Detail:
 
     gradients: tuple[Sampled | None, ...] = ()
     parameters: tuple[Kept | None, ...] = ()
+    boxes: tuple[Box | None, ...] = ()
+    """Of each shard of a DTensor: where it begins in the parameter, and its shape."""
     backward: tuple[Backward, ...] = ()
     clips: tuple[Clip, ...] = ()
     inputs: tuple[tuple[tuple[float, ...], ...], ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against.compare import Parameter, Step, Vector, close, together, vector
@@ -70,6 +71,8 @@ def find_unsynced(step: Step) -> Iterator[Mistake]:
     is_all = len(apart) == len(step.parameters)
     if not apart or (is_all and not step.is_wrapped):
         return
+    if any(close(a, b, _SAME) for a, b in itertools.combinations(apart[0].each, 2)):
+        return  # ranks train in groups
     mean = together(sum(each.each) / len(each.each) for each in apart)
     single = together(each.one for each in apart)
     if not close(mean, _projected(mean, single), max(FIT, step.tolerance())):

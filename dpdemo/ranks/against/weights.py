@@ -38,14 +38,14 @@ class Weights:
             place for place, name in enumerate(step.names) if name in {each.name for each in step.plain}
         ]
         columns, owners = [], []
-        for rank, side in enumerate(step.ranks):
+        for rank, side in enumerate(step.data):
             for number, noted in enumerate(side.detail.backward):
                 parts = [noted.gradients[place] if place < len(noted.gradients) else None for place in usable]
                 found = [part for part in parts if part is not None]
                 if usable and len(found) == len(parts):
                     columns.append(together(vector(part) for part in found))
                     owners.append((rank, number))
-        if len(columns) < len(step.ranks) or len({rank for rank, _ in owners}) < len(step.ranks):
+        if len(columns) < len(step.data) or len({rank for rank, _ in owners}) < len(step.data):
             return None
         by_name = {each.name: each for each in step.plain}
         chosen = [by_name[step.names[place]] for place in usable]
@@ -103,7 +103,7 @@ def find_weights(step: Step) -> Iterator[Mistake]:
     )
     what = equal if is_even else "The ranks' passes do not weigh what they weigh in one process"
     over = f" ({counts})" if counts else ""
-    rows = {side.event.rows for side in step.ranks}
+    rows = {side.event.rows for side in step.data}
     yield Mistake(
         f"{what}{over}: {fit.words()}",
         line_of(step),
@@ -113,7 +113,7 @@ def find_weights(step: Step) -> Iterator[Mistake]:
 
 def find_clipped_before(step: Step) -> Iterator[Mistake]:
     """Find gradients that each rank clipped by its own norm, before they were averaged."""
-    clips = [side.detail.clips for side in step.ranks]
+    clips = [side.detail.clips for side in step.data]
     for place in range(min(map(len, clips))):
         norms = [each[place].norm for each in clips]
         fit = Weights.of(step)
@@ -132,7 +132,7 @@ def find_clipped_before(step: Step) -> Iterator[Mistake]:
 
 def uneven_counts(step: Step) -> str:
     """Name the numbers of elements that the ranks' losses average over, where they differ."""
-    for passes in zip(*(side.detail.backward for side in step.ranks), strict=False):
+    for passes in zip(*(side.detail.backward for side in step.data), strict=False):
         if len({len(each.elements) for each in passes}) != 1:
             continue
         for values in zip(*(each.elements for each in passes), strict=True):
@@ -144,7 +144,7 @@ def uneven_counts(step: Step) -> str:
 def find_uneven_shards(step: Step) -> Iterator[Mistake]:
     """Find means over unequal numbers of elements by the losses, where each rank has shards of gradients."""
     counts = uneven_counts(step)
-    passes = [side.detail.backward for side in step.ranks]
+    passes = [side.detail.backward for side in step.data]
     if step.plain or not counts or {len(each) for each in (*passes, step.one.detail.backward)} != {1}:
         return
     mine = [each[0] for each in passes]
