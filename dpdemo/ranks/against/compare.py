@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.ranks.against.shards import WHOLE
 from dpdemo.ranks.against.store import Detail, Sampled
 from dpdemo.ranks.events import NotedStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-WHOLE = -1
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-3, "float16": 5e-4}
 """The difference that rounding makes anyway, by the lowest precision that was met."""
 EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-11}

@@ -118,42 +118,40 @@ def reason_unsure(step: Step) -> str:
 
 
 def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
-    """Return the verdict on some steps; the causes are those of the first one that differs."""
-    num = len(steps[0].ranks)
-    reason = reason_not_comparable(steps)
-    if reason:
-        return Comparison("not checked", num, reason, remarks=tuple(remarks))
-    compared = [_prepared(step, steps) for step in steps if not _is_skipped(step)]
+    """Return the verdict on some steps; the causes are those of each optimizer's first one that differs."""
+    num, reason = len(steps[0].ranks), reason_not_comparable(steps)
+    compared = [] if reason else [_prepared(step, steps) for step in steps if not _is_skipped(step)]
+    different = [step for step in compared if differs(step)]
     if not compared:
-        return Comparison(
-            "not checked", num, "a gradient scaler left out all noted steps", remarks=tuple(remarks)
-        )
+        reason = reason or "a gradient scaler left out all noted steps"
+    elif unsynced.averages_parameters(compared):
+        reason = "the ranks average parameters between some steps, not gradients"
     if any(step.scale != 1 for step in compared):
         remarks = [*remarks, _OWN_DIVISOR]
-    different = [step for step in compared if differs(step)]
-    numbers = tuple(sorted({step.number for step in compared}))
-    worst = max(compared, key=lambda step: step.difference())
-    apart, tolerance = worst.difference(), worst.tolerance()
-    if not different:
-        return Comparison("equal", num, "", numbers, apart, tolerance, (), tuple(remarks))
-    if unsynced.averages_parameters(compared):
-        reason = "the ranks average parameters between some steps, not gradients"
-        return Comparison("not checked", num, reason, remarks=tuple(remarks))
     firsts = {step.one.event.optimizer: step for step in reversed(different)}
-    found = {number: causes(step) for number, step in sorted(firsts.items())}
+    found = {} if reason else {number: causes(step) for number, step in sorted(firsts.items())}
     unsure = [reason_unsure(firsts[number]) for number, mistakes in found.items() if not mistakes]
     mistakes = tuple(dict.fromkeys(each for several in found.values() for each in several))
-    if not mistakes:
-        return Comparison("not checked", num, unsure[0], remarks=tuple(remarks))
-    numbers = tuple(sorted({step.number for step in different}))
+    if reason or (unsure and not mistakes):
+        return Comparison("not checked", num, reason or unsure[0], remarks=tuple(remarks))
     remarks = [*remarks, *(f"another optimizer's steps are not explained: {each}" for each in unsure)]
-    return Comparison("different", num, "", numbers, apart, tolerance, mistakes, tuple(remarks))
+    worst = max(compared, key=lambda step: step.difference())
+    return Comparison(
+        "different" if different else "equal",
+        num,
+        "",
+        tuple(sorted({step.number for step in different or compared})),
+        worst.difference(),
+        worst.tolerance(),
+        mistakes,
+        tuple(remarks),
+    )
 
 
 def _prepared(step: Step, steps: Sequence[Step]) -> Step:
     """Add to a step what the later steps of its optimizer tell, and what one process's gradients count."""
-    optimizer = step.one.event.optimizer
-    later = [each for each in steps if each.one.event.optimizer == optimizer and each.number > step.number]
+    own = [each for each in steps if each.one.event.optimizer == step.one.event.optimizer]
+    later = [each for each in own if each.number > step.number]
     drifted = frozenset[str]().union(*map(unsynced.different_parameters, later))
-    scale = 1 / len(step.data) if factors.has_own_divisor(step) else 1.0
-    return replace(step, drifted=drifted, scale=scale)
+    is_scaled = all(map(factors.has_own_divisor, own)) and not step.is_equal()
+    return replace(step, drifted=drifted, scale=1 / len(step.data) if is_scaled else 1.0)

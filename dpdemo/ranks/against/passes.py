@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from dpdemo.ranks.against.numbers import flat, picked, projected
-from dpdemo.ranks.against.steps import set_parameters, shard_of
+from dpdemo.ranks.against.shards import shard_of
+from dpdemo.ranks.against.steps import set_parameters
 from dpdemo.ranks.against.store import Backward, Node
 from dpdemo.ranks.events import HOOK, NotedPass
 from dpdemo.ranks.observe.losses import _reductions

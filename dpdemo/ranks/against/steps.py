@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.optim import optimizer as optimizers
 
-from dpdemo.ranks.against.numbers import as_bytes, kept, proportional, put, sampled
+from dpdemo.ranks.against.numbers import as_bytes, kept, proportional, sampled
 from dpdemo.ranks.against.rows import MAX_EPOCH
+from dpdemo.ranks.against.shards import WHOLE, box_at, box_of, put_shards, sampled_shards, shard_of
 from dpdemo.ranks.against.store import Clip, Detail, Kept, Sampled
 from dpdemo.ranks.events import NotedStep
 from dpdemo.ranks.observe.models import parameters_of
@@ -26,45 +26,10 @@ if TYPE_CHECKING:
     from dpdemo.ranks.against.state import State
     from dpdemo.ranks.against.store import Backward, Box
 
-WHOLE = -1
 _SAME = 1e-3
 _MAX_SKIPPED = 16
 _MAX_WAIT = 32
 """Backward passes until an optimizer that has made no step is not waited for."""
-
-
-def shard_of(parameter: Any) -> int | None:
-    """Return which shard of a parameter the rank has, or None if it has the whole."""
-    placements = getattr(parameter, "placements", None)
-    if placements is not None:
-        mesh, found = parameter.device_mesh, 0
-        for dim, each in enumerate(placements):
-            if each.is_shard():
-                found = found * mesh.size(dim) + mesh.get_coordinate()[dim]
-        return found if any(each.is_shard() for each in placements) else None
-    if hasattr(parameter, "_is_flat_param") or getattr(parameter, "_fsdp_flattened", False):
-        return dist.get_rank() if dist.is_initialized() else 0
-    return None
-
-
-def _box_of(parameter: Any) -> Box | None:
-    """Return where the rank's shard of a DTensor begins, and its shape."""
-    if getattr(parameter, "placements", None) is None or shard_of(parameter) is None:
-        return None
-    shape, offset = compute_local_shape_and_global_offset(
-        parameter.shape, parameter.device_mesh, parameter.placements
-    )
-    return tuple(offset), tuple(shape)
-
-
-def _in_box(tensor: torch.Tensor, box: Box | None) -> torch.Tensor:
-    if box is None:
-        return tensor
-    local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
-    with torch._C._DisableTorchDispatch():
-        for dim, (begin, size) in enumerate(zip(*box, strict=True)):
-            local = torch.Tensor.narrow(local, dim, begin, size)
-    return local
 
 
 class Steps:
@@ -115,7 +80,7 @@ class Steps:
                 kept(each) if not state.settings.is_replay and (is_first or shard is not None) else None
                 for each, shard in zip(given, shards, strict=True)
             ),
-            boxes=() if state.settings.is_replay else tuple(map(_box_of, given)),
+            boxes=() if state.settings.is_replay else tuple(map(box_of, given)),
             backward=tuple(_of_optimizer(each, given) for each in window.backward),
             clips=tuple(window.clips),
             inputs=tuple(window.inputs),
@@ -146,7 +111,7 @@ class Steps:
         found = []
         for place, each in enumerate(given):
             shards = {
-                event.pieces[place]: (_box(ranks[rank], place), gradient.size)
+                event.pieces[place]: (box_at(ranks[rank], place), gradient.size)
                 for rank, event in sorted(events.items(), reverse=True)
                 if place < len(event.pieces)
                 and event.pieces[place] != WHOLE
@@ -155,7 +120,7 @@ class Steps:
             found.append(
                 None
                 if each.grad is None
-                else _sampled(each.grad, [part for _, part in sorted(shards.items())])
+                else sampled_shards(each.grad, [part for _, part in sorted(shards.items())])
             )
         return tuple(found)
 
@@ -201,19 +166,6 @@ class Steps:
                 window.before_clip |= {id(each): part for each, part in pairs if part is not None}
 
 
-def _box(detail: Detail, place: int) -> Box | None:
-    return detail.boxes[place] if place < len(detail.boxes) else None
-
-
-def _sampled(gradient: torch.Tensor, shards: list[tuple[Box | None, int]]) -> Sampled:
-    """Return some numbers of a gradient, of each of the ranks' shards as many as the rank picked."""
-    if all(box is None for box, _ in shards):
-        return sampled(gradient, tuple(size for _, size in shards))
-    parts = [sampled(_in_box(gradient, box)) for box, _ in shards]
-    norm = sum(part.norm**2 for part in parts) ** 0.5
-    return Sampled(b"".join(part.data for part in parts), norm, sum(part.size for part in parts))
-
-
 def _unclipped(
     given: list[Any], now: tuple[Sampled | None, ...], before: dict[int, Sampled]
 ) -> tuple[Sampled | None, ...]:
@@ -249,21 +201,12 @@ def set_parameters(state: State, number: int, step: int) -> None:
         for rank, event in sorted(events.items()):
             part = details[rank].parameters[place] if place < len(event.pieces) else None
             if part is not None:
-                shards.setdefault(event.pieces[place], (_box(details[rank], place), part))
-        if shards and not _put(state, parameter, [shard for _, shard in sorted(shards.items())]):
+                shards.setdefault(event.pieces[place], (box_at(details[rank], place), part))
+        if shards and not put_shards(
+            parameter, [shard for _, shard in sorted(shards.items())], state.settings.nudge
+        ):
             name = state.names.get(id(parameter), f"parameter {place}")
             state.remark(f"{name} has another size or type on one process than on the ranks", is_fatal=True)
-
-
-def _put(state: State, parameter: Any, shards: list[tuple[Box | None, Kept]]) -> bool:
-    """Set a parameter to the ranks' shards; return whether they fit."""
-    nudge = state.settings.nudge
-    if any(box is not None for box, _ in shards):
-        return all(
-            put(_in_box(parameter.detach(), box), part.data, part.dtype, nudge) for box, part in shards
-        )
-    size = getattr(parameter, "_local_tensor", parameter).numel() * parameter.element_size()
-    return put(parameter, b"".join(part.data for _, part in shards)[:size], shards[0][1].dtype, nudge)
 
 
 def watch(state: State) -> None:

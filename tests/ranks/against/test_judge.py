@@ -243,8 +243,13 @@ def test_a_sum_divided_by_all_ranks_rows_is_named():
     assert text.endswith("the loss is a sum divided by 8, as on one process, and then averaged")
 
 
-def _divided_by_rows(divisor):
-    step = ranks_and_one([4, 4], "sum", factor=1 / divisor)
+def test_a_sum_that_is_multiplied_by_the_ranks_has_no_divisor_of_its_own():
+    found = judged([_divided_by_rows(4.0, 2.0)])  # such as the number of all ranks' tokens
+    assert (found.verdict, found.remarks) == ("equal", ())
+
+
+def _divided_by_rows(divisor, factor=1.0):
+    step = ranks_and_one([4, 4], "sum", factor=factor / divisor)
     whole, _ = gradients(*rows(8), "sum")
     one = side([each / divisor for each in whole], rows(8)[0])
     put = lambda each, size: replace(  # noqa: E731
