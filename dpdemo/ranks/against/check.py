@@ -29,8 +29,7 @@ from dpdemo.ranks.events import (
 from dpdemo.ranks.launch import launch
 from dpdemo.ranks.log import FOLDER
 from dpdemo.ranks.mistakes import find_mistakes
-from dpdemo.results.against import Comparison
-from dpdemo.results.ranks import Mistake
+from dpdemo.results.ranks import Comparison, Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,8 +10,7 @@ from dpdemo.ranks.against import factors, unsynced, weights
 from dpdemo.ranks.against.compare import Step, rows_of
 from dpdemo.ranks.against.mixing import find_mixing
 from dpdemo.ranks.against.words import named
-from dpdemo.results.against import Comparison
-from dpdemo.results.ranks import Mistake
+from dpdemo.results.ranks import Comparison, Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -115,8 +115,8 @@ def different_parameters(step: Step) -> frozenset[str]:
 
 def averages_parameters(steps: list[Step]) -> bool:
     """Return whether parameters are equal on all ranks again after a step whose gradients were not."""
-    apart = [number for number, step in enumerate(steps) if unsynced(step)]
-    later = steps[apart[0] + 1 :] if apart else []
+    first = {step.one.event.optimizer: step for step in reversed(steps) if unsynced(step)}
+    later = [step for step in steps if step.number > first.get(step.one.event.optimizer, step).number]
     return any(len({side.event.sums for side in step.ranks}) == 1 for step in later)
 
 
