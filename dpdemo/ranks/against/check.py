@@ -109,11 +109,11 @@ class Check:
 
         settings, num = self.settings, self.settings.num_ranks
         steps, remarks = self._steps(logs, settings)
-        passes = {(len(step.ranks[0].detail.backward), len(step.one.detail.backward)) for step in steps}
-        many = len(steps[0].data) if steps else num
-        if not steps or any(single == mine * many > 0 for mine, single in passes):  # passes are shared out
-            settings = replace(settings, in_turns=True)
-            steps, remarks = self._steps(logs, settings)
+        if not steps or _are_shared_out(steps):
+            turns = replace(settings, in_turns=True)
+            by_turn, more = self._steps(logs, turns)
+            if steps or _are_shared_out(by_turn):
+                settings, steps, remarks = turns, by_turn, more
         if not steps:
             return Comparison("not checked", num, "; ".join(remarks) or "one process made no step")
         found = judged(steps, remarks)
@@ -192,6 +192,14 @@ class Check:
         environment = {**self.environment, **settings.environment()}
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             return launch(1, self.command, environment, has_terminal=False, on_look=look)
+
+
+def _are_shared_out(steps: Sequence[Step]) -> bool:
+    """Return whether one process makes the passes of all ranks, one after the other."""
+    passes = {
+        (len(step.data[0].detail.backward) * len(step.data), len(step.one.detail.backward)) for step in steps
+    }
+    return any(mine == single > 0 for mine, single in passes if len(steps[0].data) > 1)
 
 
 def _by_norms(alone: Comparison, steps: Sequence[Step]) -> Comparison:

@@ -17,7 +17,7 @@ from dpdemo.ranks.against.shards import shard_of
 from dpdemo.ranks.against.steps import set_parameters
 from dpdemo.ranks.against.store import Backward, Node
 from dpdemo.ranks.events import HOOK, NotedPass
-from dpdemo.ranks.observe.losses import _reductions
+from dpdemo.ranks.observe.losses import _reductions, inputs_of, past_sink
 from dpdemo.ranks.observe.models import parameters_of
 from dpdemo.ranks.observe.notes import around, never_raises, users_line, users_lines
 from dpdemo.ranks.observe.numbers import value
@@ -107,9 +107,10 @@ class Passes:
         noted = replace(noted, lines=(*tuple(users_lines())[:16], *dict.fromkeys(self.state.window.files)))
         if loss.grad_fn is None:
             return noted
-        found = list(_reductions(loss.grad_fn))
-        nodes = tuple(_nodes(loss.grad_fn))
-        for node in _walk(loss.grad_fn):
+        root = past_sink(loss.grad_fn, loss.output_nr)
+        found = list(_reductions(root))
+        nodes = tuple(_nodes(root))
+        for node in _walk(root):
             for each in node._input_metadata or ():
                 self.state.dtype = _LOW.get(each.dtype, self.state.dtype)
         number = value(loss) if loss.numel() == 1 else 0.0
@@ -163,16 +164,16 @@ def _walk(root: Any) -> Iterator[Any]:
     while left and len(seen) < _MAX_NODES:
         node = left.popleft()
         yield node
-        for each, _ in node.next_functions:
-            if each is not None and each not in seen:
+        for each in inputs_of(node):
+            if each not in seen:
                 seen.add(each)
                 left.append(each)
 
 
 def _nodes(root: Any) -> Iterator[Node]:
     for node in _walk(root):
-        inputs = tuple(_shape(each) for each, _ in node.next_functions if each is not None)
-        of = tuple(each.name() for each, _ in node.next_functions if each is not None)
+        nodes = inputs_of(node)
+        inputs, of = tuple(map(_shape, nodes)), tuple(each.name() for each in nodes)
         yield Node(node.name(), _shape(node), inputs, of)
 
 

@@ -23,7 +23,7 @@ WRONG = {
         "2 times one process's: the loss is a mean, and wrong.py:",
         "the loss is a mean, divided by 2; the average over ranks divides once more",
         "Each rank steps with gradients of its own, never averaged over the ranks",
-        "over different numbers of elements (4 and 2)",
+        "over different numbers of elements",
         "compares the rows of a rank with each other",
         "a statistic of a rank's rows",
         "a function of a mean over a rank's rows (Sqrt)",
