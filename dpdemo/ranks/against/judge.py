@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against import factors, unsynced, weights
 from dpdemo.ranks.against.compare import Step, rows_of
-from dpdemo.ranks.against.mixing import find_mixing
+from dpdemo.ranks.against.mixing import find_function_of_mean, find_mixing
 from dpdemo.ranks.against.words import named
 from dpdemo.results.ranks import Comparison, Mistake
 
@@ -27,6 +27,7 @@ _OF_RANKS: tuple[Find, ...] = (
 _OF_GRADIENTS: tuple[Find, ...] = (
     weights.find_clipped_before,
     factors.find_factor,
+    find_function_of_mean,
     weights.find_weights,
     factors.find_partial_factors,
     weights.find_uneven_shards,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against.library import where_scaled
+from dpdemo.ranks.against.weights import uneven_counts
 from dpdemo.ranks.observe.losses import _SCALAR
 from dpdemo.results.ranks import Mistake
 
@@ -40,16 +41,22 @@ def find_mixing(step: Step) -> Iterator[Mistake]:
                 also = f"; {scaled} multiplies it by the number of ranks" if "library" in scaled else ""
                 yield Mistake(f"{found}{also}", mine[0].at, _GATHER)
                 return
-        curved = [node for node in single.nodes if not node.shape and _short(node).startswith(_CURVED)]
+
+
+def find_function_of_mean(step: Step) -> Iterator[Mistake]:
+    """Find a root, a logarithm or the like of a mean over a rank's rows."""
+    if uneven_counts(step):
+        return
+    for noted in step.data[0].detail.backward[:1]:
+        curved = [node for node in noted.nodes if not node.shape and _short(node).startswith(_CURVED)]
         averaged = [node for node in curved if any(name.startswith(_REDUCES) for name in node.of)]
-        if averaged:
+        if averaged and step.has_same_rows():
             yield Mistake(
                 f"The loss is a function of a mean over a rank's rows ({_short(averaged[0])}): the average "
                 "of the ranks' values is another number than that of all rows",
-                mine[0].at,
+                noted.at,
                 "average over the ranks first, with gradients (torch.distributed.nn.functional.all_reduce)",
             )
-            return
 
 
 def _operations(noted: Backward) -> list[Node]:

@@ -49,9 +49,9 @@ def find_changed(step: Step) -> Iterator[Mistake]:
     if changed and len(changed) == len(apart):
         yield Mistake(
             f"The ranks step with different gradients for {named(changed)}, which are not what their passes "
-            "made: they were averaged, and then changed on some ranks; the parameters differ afterwards",
+            "made: they were averaged, and then changed or added to; the parameters differ afterwards",
             step.at,
-            "change gradients on all ranks alike, or before they are averaged",
+            "change gradients on all ranks alike, and average them after the last backward pass",
         )
 
 

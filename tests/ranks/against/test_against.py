@@ -20,7 +20,7 @@ RIGHT = [
 WRONG = {
     "wrong.py": [
         "1/2 of one process's: the loss is a sum over a rank's rows",
-        "2 times one process's: the loss is a mean, and wrong.py:",
+        "2 times one process's: a mean is multiplied by the number of ranks, 2",
         "the loss is a mean, divided by 2; the average over ranks divides once more",
         "Each rank steps with gradients of its own, never averaged over the ranks",
         "over different numbers of elements",
