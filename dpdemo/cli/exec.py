@@ -20,12 +20,11 @@ from dpdemo.errors import RunError, UsageError
 from dpdemo.files import FORMS, endings
 from dpdemo.programs.program import Program, find_program
 from dpdemo.ranks.hardware import Hardware
-from dpdemo.results.against import Cause
 from dpdemo.results.check import CheckReport
 from dpdemo.results.console import make_console
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic
-from dpdemo.results.ranks import Mistake, RanksResult
+from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
 
 EXAMPLES = (
@@ -227,8 +226,8 @@ def _reasons(report: ExecReport | RanksResult, findings: CheckReport | None, fai
     """Yield what `--fail-on` exits for."""
     if fail_on == "mistakes":
         worlds = _worlds(report)
-        found: list[Mistake | Cause] = [each for world in worlds for each in world.mistakes]
-        found += [each for world in worlds if world.comparison for each in world.comparison.mistakes]
+        compared = [world.comparison.mistakes for world in worlds if world.comparison]
+        found = (each for mistakes in (*(world.mistakes for world in worlds), *compared) for each in mistakes)
         yield from (str(each) for each in found if each.kind == "mistake")
     elif fail_on != "never" and findings is not None and findings.fails(fail_on):
         yield findings.summary

@@ -582,6 +582,7 @@ class NotedBatch(Event):
     """Whether `collate_fn` can make it again of the samples; if not, the batch itself is stored."""
     sum: int  # checksum of the batch
     stored: int
+    turn: int = 0  # the rank that gets the batch, where accelerate has rank 0 read those of all
 
 
 @dataclass(frozen=True)
@@ -620,6 +621,7 @@ class NotedStep(Event):
     rows: tuple[int, ...] = ()  # rows of each training call of an outermost module
     is_skipped: bool = False  # whether a gradient scaler left the step out
     dtype: str = "float32"  # the lowest precision that was met
+    owner: int = -1  # the first of the ranks that tensor parallelism joins, with the same rows; -1: itself
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpdemo.results.devices import alike, label
+from dpdemo.results.devices import alike, label, spans
 from dpdemo.results.formats import in_json
 from dpdemo.results.rankparts import Part, folded, ranks_label
 from dpdemo.results.ranksamples import Coverage, RankSamples, Trace, samples_part, trace_part
@@ -17,7 +17,6 @@ from dpdemo.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dpdemo.results.against import Comparison
     from dpdemo.results.table import Block, Canvas
 
 _MOST_PARTS, _MOST_SHAPES = 8, 4
@@ -72,6 +71,46 @@ class Mistake:
     def __str__(self) -> str:
         return f"{self.text} ({self.at}): {self.advice}"
 
+    def blocks(self) -> Iterator[Block]:
+        """Yield a line for the mistake and one for the remedy."""
+        yield styled(f"{self.kind.capitalize()}: ", "bold yellow") + styled(f"{self.text} ({self.at})")
+        yield styled(f"  {self.advice}")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The answer: gradients are equal to a tolerance, differ for named reasons, or were not compared."""
+
+    verdict: Literal["equal", "different", "not checked"]
+    num_ranks: int
+    reason: str = ""
+    """Why nothing was compared, or the comparison is not sure."""
+    steps: tuple[int, ...] = ()
+    difference: float | None = None
+    """The largest relative difference of a step's gradients."""
+    tolerance: float | None = None
+    mistakes: tuple[Mistake, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield a line for the answer, and two for each mistake."""
+        yield styled(self.headline(), "bold")
+        for mistake in self.mistakes:
+            yield from mistake.blocks()
+        for remark in self.remarks:
+            yield styled(f"  Note: {remark}")
+
+    def headline(self) -> str:
+        """Return the answer in one line."""
+        if self.verdict == "not checked":
+            return f"Not checked against one process: {self.reason}"
+        steps = ", ".join(spans(self.steps))
+        which = f"the gradients of step{'s' * (len(self.steps) > 1)} {steps} on {self.num_ranks} ranks"
+        apart = f"relative difference {self.difference:.1e}, tolerance {self.tolerance:.1e}"
+        if self.verdict == "equal":
+            return f"Equal to one process: {which} ({apart})"
+        return f"Different from one process: {which} ({apart})"
+
 
 @dataclass(frozen=True)
 class RanksResult(Report):
@@ -120,9 +159,7 @@ class RanksResult(Report):
         if self.mistakes:
             yield ()
         for mistake in self.mistakes:
-            label = styled(f"{mistake.kind.capitalize()}: ", "bold yellow")
-            yield label + styled(f"{mistake.text} ({mistake.at})")
-            yield styled(f"  {mistake.advice}")
+            yield from mistake.blocks()
         if self.comparison is not None:
             yield ()
             yield from self.comparison.blocks()

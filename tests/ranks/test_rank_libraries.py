@@ -115,8 +115,9 @@ def test_a_library_trains_on_ranks(tmp_path, monkeypatch, name):
     pytest.importorskip(library, reason=f"{library} is not installed")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "train.py").write_text(program, "utf-8")
-    command = [sys.executable, "-m", "dpdemo", "exec", "--ranks", "2", "--report", "report.json", "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, "-m", "dpdemo", "exec", "--ranks", "2", "--check", "--report", "report.json"]
+    command += ["train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert report["mistakes"] == []

@@ -29,7 +29,7 @@ from dpdemo.ranks.events import (
 from dpdemo.ranks.launch import launch
 from dpdemo.ranks.log import FOLDER
 from dpdemo.ranks.mistakes import find_mistakes
-from dpdemo.results.against import Cause, Comparison
+from dpdemo.results.ranks import Comparison, Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,10 +109,11 @@ class Check:
 
         settings, num = self.settings, self.settings.num_ranks
         steps, remarks = self._steps(logs, settings)
-        passes = {(len(step.ranks[0].detail.backward), len(step.one.detail.backward)) for step in steps}
-        if not steps or any(single == mine * num for mine, single in passes):  # a fixed number for all ranks
-            settings = replace(settings, in_turns=True)
-            steps, remarks = self._steps(logs, settings)
+        if not steps or _are_shared_out(steps):
+            turns = replace(settings, in_turns=True)
+            by_turn, more = self._steps(logs, turns)
+            if steps or _are_shared_out(by_turn):
+                settings, steps, remarks = turns, by_turn, more
         if not steps:
             return Comparison("not checked", num, "; ".join(remarks) or "one process made no step")
         found = judged(steps, remarks)
@@ -193,9 +194,17 @@ class Check:
             return launch(1, self.command, environment, has_terminal=False, on_look=look)
 
 
+def _are_shared_out(steps: Sequence[Step]) -> bool:
+    """Return whether one process makes the passes of all ranks, one after the other."""
+    passes = {
+        (len(step.data[0].detail.backward) * len(step.data), len(step.one.detail.backward)) for step in steps
+    }
+    return any(mine == single > 0 for mine, single in passes if len(steps[0].data) > 1)
+
+
 def _by_norms(alone: Comparison, steps: Sequence[Step]) -> Comparison:
     """Return that BatchNorm alone makes the difference, which many programs mean."""
-    note = Cause(_NORMS, steps[0].at, _SYNC, "note")
+    note = Mistake(_NORMS, steps[0].at, _SYNC, "note")
     apart = max(step.difference() for step in steps)
     return replace(alone, verdict="different", difference=apart, mistakes=(note,))
 

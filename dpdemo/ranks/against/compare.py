@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.ranks.against.shards import WHOLE
 from dpdemo.ranks.against.store import Detail, Sampled
 from dpdemo.ranks.events import NotedStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-WHOLE = -1
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-3, "float16": 5e-4}
 """The difference that rounding makes anyway, by the lowest precision that was met."""
 EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -66,6 +66,15 @@ class Step:
     is_wrapped: bool = False
     """Whether PyTorch is to average gradients of a model, and no hook of the program changes how."""
     has_hook: bool = False
+    drifted: frozenset[str] = frozenset()
+    """The parameters that differ between ranks at a later step."""
+    scale: float = 1.0
+    """What one process's gradients are multiplied by, since it divides by a rank's number of rows."""
+
+    @property
+    def data(self) -> tuple[Side, ...]:
+        """The ranks that have rows of their own: under tensor parallelism the first of each group."""
+        return tuple(side for rank, side in enumerate(self.ranks) if side.event.owner in {-1, rank})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,6 +118,16 @@ class Step:
                 found.append(name)
         return found
 
+    def partly(self) -> dict[str, tuple[int, ...]]:
+        """Return the ranks that have a gradient, by the parameters that have one on some ranks only."""
+        found = {}
+        for place, name in enumerate(self.names):
+            ranks, _ = self._gradients(place)
+            having = tuple(rank for rank, each in enumerate(ranks) if each is not None)
+            if self.ranks[0].event.pieces[place] == WHOLE and 0 < len(having) < len(ranks):
+                found[name] = having
+        return found
+
     def _gradients(self, place: int) -> tuple[list[Sampled | None], Sampled | None]:
         one = self.one.detail.gradients
         return [side.detail.gradients[place] for side in self.ranks], one[place] if place < len(one) else None
@@ -118,22 +137,22 @@ class Step:
         pieces = [side.event.pieces[place] for side in self.ranks]
         if one is None:
             return None
+        single, one_norm = vector(one.data) * self.scale, one.norm * self.scale
         if pieces[0] == WHOLE:
             if any(each is None for each in ranks):
                 return None
             each = tuple(vector(part.data) for part in ranks if part is not None)
-            norms = (ranks[0].norm if ranks[0] else 0.0, one.norm)
-            return Parameter(self.names[place], each[0], vector(one.data), each, norms)
+            norms = (ranks[0].norm if ranks[0] else 0.0, one_norm)
+            return Parameter(self.names[place], each[0], single, each, norms)
         shards = {
             piece: part for piece, part in reversed(list(zip(pieces, ranks, strict=True))) if part is not None
         }
         if not shards:
             return None
         whole = torch.cat([vector(part.data) for _, part in sorted(shards.items())])
-        single = vector(one.data)
         length = min(len(whole), len(single))
         norm = sum(part.norm**2 for part in shards.values()) ** 0.5
-        return Parameter(self.names[place], whole[:length], single[:length], (), (norm, one.norm))
+        return Parameter(self.names[place], whole[:length], single[:length], (), (norm, one_norm))
 
     def tolerance(self) -> float:
         """Return the relative difference up to which gradients count as equal."""
@@ -169,15 +188,35 @@ class Step:
         return together(each.one for each in self.parameters)
 
     def has_same_rows(self) -> bool:
-        """Return whether the models of both sides got the same rows as inputs."""
-        of_ranks = [number for side in self.ranks for row in side.detail.inputs for number in row]
-        of_one = [number for row in self.one.detail.inputs for number in row]
-        if not of_one or len(of_ranks) != len(of_one):
+        """Return whether the models of both sides got the same rows, or columns, as inputs."""
+        return any(_are_alike(_numbers(self.data, dim), _numbers([self.one], dim)) for dim in (0, 1))
+
+    def has_same_calls(self) -> bool:
+        """Return whether each call of one process had the rows of the ranks', or of each rank in turn."""
+        return any(self._has_same_calls(dim) for dim in (0, 1))
+
+    def _has_same_calls(self, dim: int) -> bool:
+        sides = [side.detail.calls for side in (*self.data, self.one)]
+        *ranks, one = ([call[dim] if len(call) > dim else 0 for call in calls] for calls in sides)
+        if len(one) == len(ranks) * len(ranks[0]):
+            return sum(map(sum, ranks)) == sum(one)
+        if {len(each) for each in ranks} != {len(one)}:
             return False
-        a, b = (
-            torch.tensor(sorted(numbers), dtype=torch.float64, device="cpu") for numbers in (of_ranks, of_one)
-        )
-        return bool(((a - b).abs() <= 1e-3 * b.abs().clamp(min=1e-3 * float(b.abs().max()))).all())
+        pairs = list(zip(zip(*ranks, strict=True), one, strict=True))
+        fixed = [set(mine) == {single} for mine, single in pairs]  # as where a model gets all classes
+        is_sum = [sum(mine) == single > 0 for mine, single in pairs]
+        return all(map(max, fixed, is_sum)) and (any(is_sum) or not pairs)
+
+
+def _numbers(sides: Sequence[Side], dim: int) -> list[float]:
+    return sorted(number for side in sides for leaf in side.detail.inputs for number in leaf[dim])
+
+
+def _are_alike(of_ranks: list[float], of_one: list[float]) -> bool:
+    if not of_one or len(of_ranks) != len(of_one):
+        return False
+    a, b = (torch.tensor(each, dtype=torch.float64, device="cpu") for each in (of_ranks, of_one))
+    return bool(((a - b).abs() <= 1e-3 * b.abs().clamp(min=1e-3 * float(b.abs().max()))).all())
 
 
 def vector(data: bytes) -> Vector:

@@ -94,7 +94,7 @@ def _of_all_ranks(state: State, name: str, at: str, number: int, out: torch.Tens
     if is_one or (ranks.trained and out.shape[0] != rows):
         put(out, first.data, first.dtype)
         return out
-    if len(values) < state.settings.num_ranks:
+    if len(values) < len(ranks.owners):
         return out
     data = b"".join(value.data for value in values)
     if out.shape[0] != rows:
@@ -107,7 +107,8 @@ def _of_one_rank(state: State, name: str, at: str, number: int, out: torch.Tenso
     """Return the numbers of the rank whose turn it is; a line may draw several times in a pass."""
     many = state.ranks.draws_in_a_pass(name, at)
     number, place = divmod(number, many)
-    number, turn = divmod(number, state.settings.num_ranks)
+    number, turn = divmod(number, len(state.ranks.owners))
+    turn = state.ranks.owners[turn]
     event = state.ranks.draws.get((name, at, number * many + place), {}).get(turn)
     if event is not None:
         found: Kept = state.ranks.stores[turn].read(event.stored)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against.compare import Step, close, size
-from dpdemo.ranks.against.library import where_scaled
+from dpdemo.ranks.against.library import where_gathered, where_scaled
 from dpdemo.ranks.against.unsynced import FIT
 from dpdemo.ranks.against.weights import Weights
 from dpdemo.ranks.against.words import NEAR, backward_of, line_of, named, near, percent, times
-from dpdemo.results.against import Cause
+from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dpdemo.ranks.against.store import Backward
 
 Words = tuple[str, str, str]
 """The reason, the remedy and the line."""
@@ -21,7 +24,7 @@ _SUM = "take a mean, or multiply the sum by the number of ranks"
 _SCALED = "multiply by the number of ranks only a sum that is divided by all ranks' number of elements"
 
 
-def find_factor(step: Step) -> Iterator[Cause]:
+def find_factor(step: Step) -> Iterator[Mistake]:
     """Find one factor between all gradients."""
     alpha = float(step.ranks_vector @ step.one_vector) / max(float(step.one_vector @ step.one_vector), 1e-30)
     uncertain = max(NEAR, 2 * step.noise.get("", 0.0))
@@ -35,22 +38,46 @@ def find_factor(step: Step) -> Iterator[Cause]:
     if fit is not None and fit.explains() and not fit.has_one_factor():
         return  # ranks have factors of their own
     found = _of_accumulation(step, alpha) or _of_loss(step, alpha) or _of_averaging(step, alpha)
-    yield Cause(
+    yield Mistake(
         f"The gradients of all parameters are {times(alpha)} one process's: {found[0]}", found[2], found[1]
     )
 
 
-def _elements(step: Step) -> tuple[float, float] | None:
-    """Return over how many elements the loss averages, on a rank and on one process."""
-    mine, single = step.ranks[0].detail.backward, step.one.detail.backward
+def _losses(step: Step) -> tuple[Backward, Backward] | None:
+    """Return the first pass of a rank and of one process, if their losses have one reduction each."""
+    mine, single = step.data[0].detail.backward, step.one.detail.backward
     if mine and single and len(mine[0].elements) == len(single[0].elements) == 1 and mine[0].elements[0]:
-        return mine[0].elements[0], single[0].elements[0]
+        return mine[0], single[0]
     return None
 
 
+def has_own_divisor(step: Step) -> bool:
+    """Return whether the loss divides a sum by a fixed number, as many rows or elements as a rank has."""
+    losses = _losses(step)
+    passes = [side.detail.backward for side in (*step.data, step.one)]
+    if losses is None or len({len(each) for each in passes}) > 1:
+        return False
+    divisor = losses[0].divisors[0]
+    for each in passes:
+        if each[0].averaged != (1.0,) or each[0].divisors != (divisor,) or not each[0].over:
+            return False
+    calls = [call[0] if call else 0 for side in step.data for call in side.detail.calls]
+    *mine, single = (math.prod(each[0].over[0]) for each in passes)
+    if single != sum(mine):  # the ranks have gathered their rows
+        return False
+    if divisor == 1:
+        return set(calls) == {1}
+    return all(divisor in _sizes(each[0]) for each in passes[:-1])
+
+
+def _sizes(noted: Backward) -> set[int]:
+    """Return the numbers of rows or elements that a pass's loss may have."""
+    return {math.prod(shape[: dim + 1]) for shape in noted.over for dim in range(len(shape))}
+
+
 def _of_accumulation(step: Step, alpha: float) -> Words | None:
-    num = len(step.ranks)
-    micro, single = len(step.ranks[0].detail.backward), len(step.one.detail.backward)
+    num = len(step.data)
+    micro, single = len(step.data[0].detail.backward), len(step.one.detail.backward)
     if single != num * micro or not near(alpha, 1 / num):
         return None
     why = f"a rank makes {micro} of the {single} backward passes of a step, but divides its loss by {single}"
@@ -62,14 +89,13 @@ def _of_accumulation(step: Step, alpha: float) -> Words | None:
 
 
 def _of_loss(step: Step, alpha: float) -> Words | None:
-    num, at, elements = len(step.ranks), line_of(step), _elements(step)
-    ratio = elements[1] / (num * elements[0]) if elements else 0.0
-    if elements is None or not near(alpha, ratio):
+    num, at, losses = len(step.data), line_of(step), _losses(step)
+    if losses is None or not near(alpha, losses[1].elements[0] / (num * losses[0].elements[0])):
         return None
-    mine, single = elements
+    mine, single = (each.elements[0] for each in losses)
     if near(mine, single):
-        return f"the loss is a sum over a rank's rows, and sums are averaged over {num} ranks", _SUM, at
-    micro = len(step.ranks[0].detail.backward)
+        return (*_of_sum(losses[0].averaged[0], losses[0].divisors[0], num), at)
+    micro = len(step.data[0].detail.backward)
     is_micro = micro > 1 and near(max(alpha, 1 / alpha), micro)
     accumulated = f"; {micro} backward passes are accumulated for a step" if is_micro else ""
     why = (
@@ -78,18 +104,34 @@ def _of_loss(step: Step, alpha: float) -> Words | None:
     return why, "divide by what a rank has, and by the accumulated passes; averaging does the rest", at
 
 
+def _of_sum(averaged: float, divisor: float, num: int) -> tuple[str, str]:
+    """Return the reason and the remedy of a loss that divides by as much on a rank as on one process."""
+    if averaged > 1:
+        why = f"the loss is a mean, divided by {percent(divisor)}; the average over ranks divides once more"
+        return why, "do not divide a mean by the number of ranks"
+    if divisor != 1:
+        why = f"the loss is a sum divided by {percent(divisor)}, as on one process, and then averaged"
+        return why, "multiply the loss by the number of ranks, or divide by what the rank itself has"
+    return f"the loss is a sum over a rank's rows, and sums are averaged over {num} ranks", _SUM
+
+
 def _of_averaging(step: Step, alpha: float) -> Words:
-    num, at, found = len(step.ranks), line_of(step), backward_of(step)
+    num, at, found = len(step.data), line_of(step), backward_of(step)
     if near(alpha, num) and _is_averaged(step):
-        scaled = where_scaled(found.lines) if found else None
-        if scaled is None:
+        scaled = where_scaled(found.lines) if found else ""
+        if not scaled:
             return f"a mean is multiplied by the number of ranks, {num}, and then averaged", _SCALED, at
-        place, is_librarys = scaled
-        whose = " (a library's line, not your program's)" if is_librarys else ""
-        return f"the loss is a mean, and {place}{whose} multiplies it by the number of ranks", _SCALED, at
+        return f"the loss is a mean, and {scaled} multiplies it by the number of ranks", _SCALED, at
     if near(alpha, num):
         why = f"gradients are summed over {num} ranks and not divided by their number"
         return why, "divide by the number of ranks, or reduce with ReduceOp.AVG", step.at
+    losses = _losses(step)
+    if near(alpha, 1 / num) and losses is not None and losses[0].averaged[0] > 1:
+        return (
+            "gradients are divided by the number of ranks once too often",
+            "average gradients once",
+            step.at,
+        )
     if near(alpha, 1 / num):
         why = "the loss is a sum over a rank's rows, or gradients are divided by the ranks once too often"
         return why, "take a mean over the rank's rows, and average gradients once", at
@@ -100,12 +142,12 @@ def _of_averaging(step: Step, alpha: float) -> Words:
 def _is_averaged(step: Step) -> bool:
     """Return whether the ranks' gradients at the step are the mean of what their passes made."""
     fit = Weights.of(step)
-    return fit is not None and fit.does_fit and near(float(fit.does.sum()), len(fit.owners) / len(step.ranks))
+    return fit is not None and fit.does_fit and near(float(fit.does.sum()), len(fit.owners) / len(step.data))
 
 
-def find_partial_factors(step: Step) -> Iterator[Cause]:
+def find_partial_factors(step: Step) -> Iterator[Mistake]:
     """Find a factor that some parameters have and others have not."""
-    num, groups = len(step.ranks), dict[float, list[str]]()
+    num, groups = len(step.data), dict[float, list[str]]()
     total = size(step.one_vector)
     for each in step.parameters:
         if size(each.one) <= 1e-6 * total:
@@ -122,9 +164,14 @@ def find_partial_factors(step: Step) -> Iterator[Cause]:
     if odd is None or not (near(other, 1.0) or near(other, num) or near(other, 1 / num)):
         return
     rest = "equal" if near(other, 1.0) else f"{times(other)} it"
-    yield Cause(
+    found = backward_of(step)
+    scaled = where_scaled(found.lines) if found else ""
+    gathered = where_gathered(found.lines) if found and not scaled else ""
+    why = f": {scaled} multiplies the loss by the number of ranks" if scaled else ""
+    why = f": {gathered} gathers rows without their gradients" if gathered else why
+    yield Mistake(
         f"The gradients of {named(groups[odd])} are {times(odd)} one process's, and those of "
-        f"{named(groups[other])} are {rest}",
+        f"{named(groups[other])} are {rest}{why}",
         line_of(step),
         "a part of the loss counts once on each rank, or is averaged although the ranks share it: give all "
         "parts one factor (gather with gradients)",

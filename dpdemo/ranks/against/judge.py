@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against import factors, unsynced, weights
 from dpdemo.ranks.against.compare import Step, rows_of
-from dpdemo.ranks.against.mixing import find_mixing
+from dpdemo.ranks.against.mixing import find_function_of_mean, find_mixing
 from dpdemo.ranks.against.words import named
-from dpdemo.results.against import Cause, Comparison
+from dpdemo.results.ranks import Comparison, Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    Find = Callable[[Step], Iterable[Cause]]
+    Find = Callable[[Step], Iterable[Mistake]]
 
-_OF_RANKS: tuple[Find, ...] = (unsynced.find_unsynced, unsynced.find_different_parameters)
+_OF_RANKS: tuple[Find, ...] = (
+    unsynced.find_partly,
+    unsynced.find_changed,
+    unsynced.find_unsynced,
+    unsynced.find_different_parameters,
+)
 """Those that hold whether one process got the same rows or not."""
 _OF_GRADIENTS: tuple[Find, ...] = (
     weights.find_clipped_before,
     factors.find_factor,
+    find_function_of_mean,
     weights.find_weights,
     factors.find_partial_factors,
     weights.find_uneven_shards,
 )
 """Those whose numbers prove that it did."""
+_OWN_DIVISOR = (
+    "the loss divides a sum by a fixed number, as many rows or elements as a rank has: one process would "
+    "divide by those of all ranks"
+)
 _OF_GRAPHS: tuple[Find, ...] = (find_mixing,)
 
 
-def causes(step: Step) -> list[Cause]:
+def causes(step: Step) -> list[Mistake]:
     """Return the mistakes that explain a step's difference; none if nothing is sure."""
     for find in _OF_RANKS:
         found = list(find(step))
         if found:
             return found
-    if unsynced.unsynced(step) or rows_of(step.ranks) != rows_of([step.one]):
+    if unsynced.unsynced(step) or not step.has_same_calls():
         return []
     for find in _OF_GRADIENTS:
         found = list(find(step))
@@ -51,14 +62,14 @@ def causes(step: Step) -> list[Cause]:
 
 def differs(step: Step) -> bool:
     """Return whether the ranks' gradients are not one process's."""
-    return (
-        not step.is_equal() or bool(unsynced.unsynced(step)) or any(unsynced.find_different_parameters(step))
-    )
+    of_ranks = (unsynced.find_partly, unsynced.find_different_parameters)
+    is_apart = bool(unsynced.unsynced(step)) or any(any(find(step)) for find in of_ranks)
+    return is_apart or not step.is_equal()
 
 
 def _is_skipped(step: Step) -> bool:
     """Return whether a gradient scaler left the step out, on the ranks or on one process."""
-    return any(side.event.is_skipped for side in (*step.ranks, step.one))
+    return any(side.event.is_skipped for side in (*step.data, step.one))
 
 
 def reason_not_comparable(steps: Sequence[Step]) -> str:
@@ -67,7 +78,7 @@ def reason_not_comparable(steps: Sequence[Step]) -> str:
         names = {side.event.names for side in (*step.ranks, step.one)}
         if len(names) > 1:
             return "the optimizers of the ranks, or of one process, have other parameters"
-        if len({side.event.is_skipped for side in step.ranks}) > 1:
+        if len({side.event.is_skipped for side in step.data}) > 1:
             return f"a gradient scaler left out step {step.number} on some ranks only"
         if _is_skipped(step):
             continue
@@ -82,55 +93,65 @@ def reason_not_comparable(steps: Sequence[Step]) -> str:
 
 def reason_unsure(step: Step) -> str:
     """Return why the difference of a step is not called a mistake."""
-    rows = rows_of(step.ranks), rows_of([step.one])
-    if rows[0] != rows[1]:
-        return (
-            f"one process trained on {rows[1]} rows where the ranks trained on {rows[0]}: the program makes "
-            "or cuts its rows in a way that cannot be repeated"
-        )
-    if not step.has_same_rows():
-        return (
-            "one process got other rows than the ranks: the program draws or changes them in a way that "
-            "cannot be repeated"
-        )
-    if step.has_hook:
-        return "a communication hook of DistributedDataParallel changes the gradients"
-    if len(unsynced.unsynced(step)) == len(step.parameters) and not step.is_wrapped:
-        return "each rank trains a model of its own"
-    if unsynced.unsynced(step):
-        return (
-            "the ranks hold different gradients, and one process's is not their mean: each may train a part "
-            "of the model"
-        )
+    rows, apart = (rows_of(step.data), rows_of([step.one])), unsynced.unsynced(step)
     worst = max(step.parameters, key=lambda each: each.apart())
-    return (
+    calls = [list(side.event.rows[:6]) for side in (step.data[0], step.one)]
+    has_calls = step.has_same_calls()
+    reasons = {
+        "one process trained on {1} rows where the ranks trained on {0}: the program makes or cuts its rows "
+        "in a way that cannot be repeated".format(*rows): not has_calls and rows[0] != rows[1],
+        f"the model's calls have {calls[0]} rows on a rank and {calls[1]} on one process: the program cuts "
+        "its batches into other passes": not has_calls,
+        f"the ranks have different parameters at step {step.number}: each trains a model of its own": bool(
+            unsynced.different_parameters(step)
+        ),
+        "one process got other rows than the ranks: the program draws or changes them in a way that "
+        "cannot be repeated": not step.has_same_rows(),
+        "a communication hook of DistributedDataParallel changes the gradients": step.has_hook,
+        "each rank trains a model of its own": len(apart) == len(step.parameters) and not step.is_wrapped,
+        "the ranks hold different gradients, and one process's is not their mean: each may train a part of "
+        "the model": bool(apart),
         f"gradients of step {step.number} are {step.difference():.2g} apart (relative), most of all "
-        f"{worst.name}, and no known cause fits: random numbers, or a rank's own state, may differ"
-    )
+        f"{worst.name}, and no known cause fits: random numbers, or a rank's own state, may differ": True,
+    }
+    return next(reason for reason, holds in reasons.items() if holds)
 
 
 def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
-    """Return the verdict on some steps; the causes are those of the first one that differs."""
-    num = len(steps[0].ranks)
-    reason = reason_not_comparable(steps)
-    if reason:
-        return Comparison("not checked", num, reason, remarks=tuple(remarks))
-    compared = [step for step in steps if not _is_skipped(step)]
-    if not compared:
-        return Comparison(
-            "not checked", num, "a gradient scaler left out all noted steps", remarks=tuple(remarks)
-        )
+    """Return the verdict on some steps; the causes are those of each optimizer's first one that differs."""
+    num, reason = len(steps[0].ranks), reason_not_comparable(steps)
+    compared = [] if reason else [_prepared(step, steps) for step in steps if not _is_skipped(step)]
     different = [step for step in compared if differs(step)]
-    numbers = tuple(sorted({step.number for step in compared}))
-    worst = max(compared, key=lambda step: step.difference())
-    apart, tolerance = worst.difference(), worst.tolerance()
-    if not different:
-        return Comparison("equal", num, "", numbers, apart, tolerance, (), tuple(remarks))
-    if unsynced.averages_parameters(compared):
+    if not compared:
+        reason = reason or "a gradient scaler left out all noted steps"
+    elif unsynced.averages_parameters(compared):
         reason = "the ranks average parameters between some steps, not gradients"
-        return Comparison("not checked", num, reason, remarks=tuple(remarks))
-    found = causes(different[0])
-    if not found:
-        return Comparison("not checked", num, reason_unsure(different[0]), remarks=tuple(remarks))
-    numbers = tuple(sorted({step.number for step in different}))
-    return Comparison("different", num, "", numbers, apart, tolerance, tuple(found), tuple(remarks))
+    if any(step.scale != 1 for step in compared):
+        remarks = [*remarks, _OWN_DIVISOR]
+    firsts = {step.one.event.optimizer: step for step in reversed(different)}
+    found = {} if reason else {number: causes(step) for number, step in sorted(firsts.items())}
+    unsure = [reason_unsure(firsts[number]) for number, mistakes in found.items() if not mistakes]
+    mistakes = tuple(dict.fromkeys(each for several in found.values() for each in several))
+    if reason or (unsure and not mistakes):
+        return Comparison("not checked", num, reason or unsure[0], remarks=tuple(remarks))
+    remarks = [*remarks, *(f"another optimizer's steps are not explained: {each}" for each in unsure)]
+    worst = max(compared, key=lambda step: step.difference())
+    return Comparison(
+        "different" if different else "equal",
+        num,
+        "",
+        tuple(sorted({step.number for step in different or compared})),
+        worst.difference(),
+        worst.tolerance(),
+        mistakes,
+        tuple(remarks),
+    )
+
+
+def _prepared(step: Step, steps: Sequence[Step]) -> Step:
+    """Add to a step what the later steps of its optimizer tell, and what one process's gradients count."""
+    own = [each for each in steps if each.one.event.optimizer == step.one.event.optimizer]
+    later = [each for each in own if each.number > step.number]
+    drifted = frozenset[str]().union(*map(unsynced.different_parameters, later))
+    is_scaled = all(map(factors.has_own_divisor, own)) and not step.is_equal()
+    return replace(step, drifted=drifted, scale=1 / len(step.data) if is_scaled else 1.0)

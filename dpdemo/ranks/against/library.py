@@ -1,4 +1,4 @@
-"""Find the line of a library or program that multiplies a loss by the number of ranks."""
+"""Find the line of a library or program that treats a loss by the number of ranks."""
 
 from __future__ import annotations
 
@@ -14,25 +14,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SCALES = re.compile(r"^[^#]*loss\S*\s*\*=?.*(num_processes|num_ranks|world|n_gpu)", re.IGNORECASE)
+_GATHERS = re.compile(r"^[^#]*\ball_gather\w*\(")
 
 
-def where_scaled(lines: Sequence[str]) -> tuple[str, bool] | None:
-    """Return the line, and whether it is a library's; `lines` are those that led to the backward pass."""
+def where_scaled(lines: Sequence[str]) -> str:
+    """Return the line that multiplies a loss by the number of ranks, in a pass's files, or nothing."""
+    return _where(lines, _SCALES)
+
+
+def where_gathered(lines: Sequence[str]) -> str:
+    """Return the line that gathers rows of all ranks, among a pass's files, or nothing."""
+    return _where([line for line in lines if is_installed(line)], _GATHERS)
+
+
+def _where(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
     for name in dict.fromkeys(line.rpartition(":")[0] for line in lines):
-        number = _scaling_line(name)
+        number = _first_line(name, pattern)
+        if number and is_installed(name):
+            return f"{name.rpartition('-packages/')[2]}:{number} (a library's line, not your program's)"
         if number:
-            return f"{_short(name)}:{number}", is_installed(name)
-    return None
+            return f"{short(name)}:{number}"
+    return ""
 
 
 @cache
-def _scaling_line(name: str) -> int:
+def _first_line(name: str, pattern: re.Pattern[str]) -> int:
     try:
         text = Path(name).read_text("utf-8", "replace")
     except OSError:
         return 0
-    return next((number for number, line in enumerate(text.splitlines(), 1) if _SCALES.match(line)), 0)
-
-
-def _short(name: str) -> str:
-    return name.rpartition("-packages/")[2] if is_installed(name) else short(name)
+    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 0)

@@ -72,12 +72,6 @@ def kept(tensor: torch.Tensor) -> Kept:
     return Kept(str(local.dtype), tuple(local.shape), as_bytes(flat(tensor)))
 
 
-def restored(found: Kept) -> torch.Tensor:
-    """Return a tensor on the CPU with these numbers."""
-    dtype = getattr(torch, found.dtype.removeprefix("torch."))
-    return torch.frombuffer(bytearray(found.data), dtype=dtype).reshape(found.shape)
-
-
 def put(tensor: torch.Tensor, data: bytes, dtype: str, nudge: float = 0.0) -> bool:
     """Set a tensor's numbers; return whether type and size fit."""
     local: Any = getattr(tensor, "_local_tensor", tensor)

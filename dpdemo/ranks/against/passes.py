@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from dpdemo.ranks.against.numbers import flat, picked, projected
-from dpdemo.ranks.against.steps import set_parameters, shard_of
+from dpdemo.ranks.against.shards import shard_of
+from dpdemo.ranks.against.steps import set_parameters
 from dpdemo.ranks.against.store import Backward, Node
 from dpdemo.ranks.events import HOOK, NotedPass
-from dpdemo.ranks.observe.losses import _reductions
+from dpdemo.ranks.observe.losses import _reductions, inputs_of, past_sink
 from dpdemo.ranks.observe.models import parameters_of
 from dpdemo.ranks.observe.notes import around, never_raises, users_line, users_lines
 from dpdemo.ranks.observe.numbers import value
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     from dpdemo.ranks.against.state import State
 
 _MAX_NODES, _MAX_PASSES, _MAX_LEAVES, _MAX_INPUTS = 400, 64, 8, 64
+_MAX_DIMS = 3
+_COMPRESSES = {"fp16_compress_hook": "float16", "bf16_compress_hook": "bfloat16"}
 _LOW = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
-_TENSOR_PARALLEL = "a parameter is sharded in another way than by FSDP, as under tensor parallelism"
 
 
 class Passes:
@@ -44,12 +47,19 @@ class Passes:
     def begin_forward(self, module: Any, args: Any, kwargs: Any) -> None:
         """Note the rows of a training call."""
         state = self.state
-        if getattr(module, "_comm_hooks", None):
-            state.remark(HOOK)
+        state.renew_window()
+        for hook, _ in getattr(module, "_comm_hooks", None) or ():
+            low = _COMPRESSES.get(getattr(hook, "__name__", ""))
+            state.dtype = low or state.dtype
+            if low is None:
+                state.remark(HOOK)
+        file = getattr(sys.modules.get(type(module).__module__), "__file__", None)
+        state.window.files.append(f"{file or ''}:0")
         leaves = [each for each in torch.utils._pytree.tree_leaves((args, kwargs)) if _has_rows(each)]
         state.window.rows.append(leaves[0].shape[0] if leaves else 0)
+        state.window.calls.append(tuple(leaves[0].shape[:2]) if leaves else ())
         if len(state.window.inputs) < _MAX_INPUTS:
-            state.window.inputs += [projected(each) for each in leaves[:_MAX_LEAVES]]
+            state.window.inputs += [_projected(each) for each in leaves[:_MAX_LEAVES]]
         for name, each in module.named_parameters():
             state.names.setdefault(id(each), _short(name))
         if state.settings.is_replay and not self.is_set:
@@ -85,6 +95,7 @@ class Passes:
         self.gradients = {}
         if state.is_done:
             return
+        state.renew_window()
         noted = Backward(users_line())
         state.window.backward.append(noted)
         state.window.before_clip = {}
@@ -93,17 +104,24 @@ class Passes:
 
     def looked_at(self, noted: Backward, loss: torch.Tensor) -> Backward:
         """Follow the graph of a loss: what its reductions average, its factors, the shapes on the way."""
-        noted = replace(noted, lines=tuple(users_lines())[:16])
+        noted = replace(noted, lines=(*tuple(users_lines())[:16], *dict.fromkeys(self.state.window.files)))
         if loss.grad_fn is None:
             return noted
-        elements = tuple(averaged * divisor for _, averaged, divisor in _reductions(loss.grad_fn))
-        nodes = tuple(_nodes(loss.grad_fn))
-        for node in _walk(loss.grad_fn):
+        root = past_sink(loss.grad_fn, loss.output_nr)
+        found = list(_reductions(root))
+        nodes = tuple(_nodes(root))
+        for node in _walk(root):
             for each in node._input_metadata or ():
                 self.state.dtype = _LOW.get(each.dtype, self.state.dtype)
         number = value(loss) if loss.numel() == 1 else 0.0
-        factors = tuple(_factors(loss.grad_fn))
-        return replace(noted, loss=number, elements=elements, factors=factors, nodes=nodes)
+        return replace(
+            noted,
+            loss=number,
+            averaged=tuple(averaged for _, averaged, _ in found),
+            divisors=tuple(divisor for *_, divisor in found),
+            over=tuple(_reduced(node) for node, *_ in found),
+            nodes=nodes,
+        )
 
     @never_raises
     def end_backward(self) -> None:
@@ -122,6 +140,18 @@ def _has_rows(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.ndim > 0 and type(leaf) is torch.Tensor
 
 
+def _projected(leaf: torch.Tensor) -> tuple[tuple[float, ...], ...]:
+    """Return a number for each row, and for each column where rows may be columns: [time, batch, …]."""
+    has_columns = 1 < leaf.ndim <= _MAX_DIMS
+    return projected(leaf), projected(torch.Tensor.detach(leaf).transpose(0, 1)) if has_columns else ()
+
+
+def _reduced(node: Any) -> tuple[int, ...]:
+    """Return the shape that a reduction of the loss gets, without classes."""
+    shape = _shape(node.next_functions[0][0])
+    return shape[:1] if node.name().startswith("Nll") else shape
+
+
 def _short(name: str) -> str:
     for part in ("_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module."):
         name = name.replace(part, "")
@@ -134,33 +164,22 @@ def _walk(root: Any) -> Iterator[Any]:
     while left and len(seen) < _MAX_NODES:
         node = left.popleft()
         yield node
-        for each, _ in node.next_functions:
-            if each is not None and each not in seen:
+        for each in inputs_of(node):
+            if each not in seen:
                 seen.add(each)
                 left.append(each)
 
 
 def _nodes(root: Any) -> Iterator[Node]:
     for node in _walk(root):
-        inputs = tuple(_shape(each) for each, _ in node.next_functions if each is not None)
-        yield Node(node.name(), _shape(node), inputs)
+        nodes = inputs_of(node)
+        inputs, of = tuple(map(_shape, nodes)), tuple(each.name() for each in nodes)
+        yield Node(node.name(), _shape(node), inputs, of)
 
 
 def _shape(node: Any) -> tuple[int, ...]:
-    metadata = node._input_metadata
+    metadata = node and node._input_metadata
     return tuple(metadata[0].shape) if metadata else ()
-
-
-def _factors(root: Any) -> Iterator[float]:
-    """Yield the numbers by which a loss is multiplied, from the last one on."""
-    node = root
-    while node is not None:
-        if node.name().startswith("Mul") and node._saved_other is not None:
-            yield abs(value(node._saved_other))
-        elif not node.name().startswith(("Mul", "Div", "ToCopy", "Clone", "View", "Squeeze", "Neg")):
-            return
-        nexts = [each for each, _ in node.next_functions if each is not None]
-        node = nexts[0] if len(nexts) == 1 else None
 
 
 def watch(state: State) -> None:

@@ -18,6 +18,7 @@ from dpdemo.ranks.observe.notes import around, users_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import FrameType
 
     from dpdemo.ranks.against.state import State
 
@@ -44,9 +45,22 @@ class Pass:
         self.is_repeated = False
         """Whether `collate_fn` was seen to make the ranks' batches again."""
         self.collate: Callable[[Any], Any] = lambda data: data
+        self.at_once = _batches_at_once()
+        """The batches that one step of all ranks takes from this loader."""
         self.length: int | None = None
         with contextlib.suppress(Exception):
             self.length = len(loader if loader.batch_sampler is None else loader.batch_sampler)
+
+
+def _batches_at_once() -> int:
+    """Return how many ranks this process reads batches for, as accelerate's dispatching loader does."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        reader: Any = frame.f_locals.get("self")
+        if type(reader).__name__ == "DataLoaderDispatcher" and not reader.split_batches:
+            return int(reader.state.num_processes)
+        frame = frame.f_back
+    return 1
 
 
 def watch(state: State) -> None:
@@ -99,7 +113,7 @@ def _with_length_of_ranks(state: State) -> None:
         found = state.ranks.lengths.get(vars(self).get("_dpdemo_made", ""))
         if found is None:
             return own(self)
-        return found * (state.settings.num_ranks if state.settings.in_turns else 1)
+        return found * (len(state.ranks.owners) if state.settings.in_turns else 1)
 
 
 def _noting(state: State, this: Pass, *, is_collated: bool) -> Callable[[Any], Any]:
@@ -113,7 +127,8 @@ def _noting(state: State, this: Pass, *, is_collated: bool) -> Callable[[Any], A
                 is_repeated = is_collated and _random_states() == before
                 stored = state.store.add(copied if is_repeated else _copied(batch))
                 total = checksum(batch)
-                state.notes.write(NotedBatch(this.at, this.number, this.k, is_repeated, total, stored))
+                k, turn = divmod(this.k, this.at_once)
+                state.notes.write(NotedBatch(this.at, this.number, k, is_repeated, total, stored, turn))
             except Exception as error:  # noqa: BLE001 - samples may be anything
                 state.remark(f"samples could not be kept: {_named(error)} ({this.at})", is_fatal=True)
         return batch
@@ -148,13 +163,13 @@ def _of_all_ranks(state: State, this: Pass) -> Any:
     """Return the union of the ranks' k-th batches, by the program's own collate_fn if that draws nothing."""
     rounds, number = state.ranks.batches.get((this.at, this.number), {}), this.k
     if state.settings.in_turns:
-        k, rank = divmod(number, state.settings.num_ranks)
-        parts = {rank: rounds[k][rank]} if rank in rounds.get(k, {}) else {}
+        k, turn = divmod(number, len(state.ranks.owners))
+        parts = dict(sorted(rounds.get(k, {}).items())[turn : turn + 1])
     else:
         parts = dict(sorted(rounds.get(number, {}).items()))
     if not parts:
         raise StopIteration
-    samples = [state.ranks.stores[rank].read(event.stored) for rank, event in parts.items()]
+    samples = [state.ranks.stores[rank].read(event.stored) for (rank, _), event in parts.items()]
     if not next(iter(parts.values())).is_collated:
         return joined(samples)
     if not this.is_repeated:

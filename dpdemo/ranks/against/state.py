@@ -19,13 +19,17 @@ Key = tuple[str, int]
 
 @dataclass
 class Window:
-    """What happened since the last step of an optimizer."""
+    """What happened since the last step of an optimizer; several optimizers may make a step with it."""
 
+    is_stepped: bool = False
     backward: list[Backward] = field(default_factory=list)
     clips: list[Clip] = field(default_factory=list)
     norms: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
-    inputs: list[tuple[float, ...]] = field(default_factory=list)
+    inputs: list[tuple[tuple[float, ...], ...]] = field(default_factory=list)
+    calls: list[tuple[int, ...]] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    """Those of the classes of the modules that were called, as lines."""
     before_clip: dict[int, Sampled] = field(default_factory=dict)
     """By `id` of a parameter: its gradient before the last clipping, which follows the backward passes."""
 
@@ -37,18 +41,29 @@ class Ranks:
         numbers = range(settings.num_ranks)
         self.stores = [Store(settings.store(rank)) for rank in numbers]
         self.steps: dict[tuple[int, int], dict[int, NotedStep]] = {}
-        self.batches: dict[Key, dict[int, dict[int, NotedBatch]]] = {}
+        self.batches: dict[Key, dict[int, dict[tuple[int, int], NotedBatch]]] = {}
         self.draws: dict[tuple[str, str, int], dict[int, NotedDraw]] = {}
         self.trained: set[Key] = set()
         self.lengths: dict[str, int] = {}
         self.touched: dict[str, bool] = {}
         """By path: whether it existed before all ranks wrote it."""
+        self.owners: list[int] = []
+        """The ranks that have rows of their own, in order."""
         self._in_a_pass: dict[tuple[str, str], int] = {}
         self._latest: tuple[int, int] | None = None
         self._details: dict[int, Detail] = {}
-        for rank in numbers:
-            for line in settings.events(rank).read_bytes().splitlines():
-                self._take(rank, Event.from_line(line))
+        noted = [
+            [Event.from_line(line) for line in settings.events(rank).read_bytes().splitlines()]
+            for rank in numbers
+        ]
+        for rank, events in enumerate(noted):
+            is_owner = not any(
+                isinstance(each, NotedStep) and each.owner not in {-1, rank} for each in events
+            )
+            self.owners += [rank] * is_owner
+            for event in events:
+                if is_owner or isinstance(event, (NotedStep, Touched)):
+                    self._take(rank, event)
 
     def draws_in_a_pass(self, name: str, at: str) -> int:
         """Return how often a line draws between two backward passes of rank 0."""
@@ -73,7 +88,7 @@ class Ranks:
             self.steps.setdefault((event.optimizer, event.step), {})[rank] = event
         elif isinstance(event, NotedBatch):
             passes = self.batches.setdefault((event.at, event.number), {})
-            passes.setdefault(event.k, {})[rank] = event
+            passes.setdefault(event.k, {})[rank, event.turn] = event
         elif isinstance(event, NotedDraw):
             self.draws.setdefault((event.name, event.at, event.k), {})[rank] = event
         elif isinstance(event, Touched):
@@ -89,6 +104,7 @@ class State:
 
     def __init__(self, settings: Settings, notes: Notes, rank: int) -> None:
         self.settings, self.notes = settings, notes
+        self.owner = -1
         self.store = Store(settings.store("one" if settings.is_replay else rank))
         self.window = Window()
         self.optimizers: list[Any] = []
@@ -113,6 +129,11 @@ class State:
     def ranks(self) -> Ranks:
         """What the ranks noted."""
         return Ranks(self.settings)
+
+    def renew_window(self) -> None:
+        """Begin the next window, once an optimizer has made a step."""
+        if self.window.is_stepped:
+            self.window = Window()
 
     def remark(self, text: str, *, is_fatal: bool = False) -> None:
         """Note a sentence for the reader, once."""

@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim import optimizer as optimizers
 
-from dpdemo.ranks.against.numbers import as_bytes, kept, proportional, put, sampled
+from dpdemo.ranks.against.numbers import as_bytes, kept, proportional, sampled
 from dpdemo.ranks.against.rows import MAX_EPOCH
-from dpdemo.ranks.against.state import Window
+from dpdemo.ranks.against.shards import WHOLE, box_at, box_of, put_shards, sampled_shards, shard_of
 from dpdemo.ranks.against.store import Clip, Detail, Kept, Sampled
 from dpdemo.ranks.events import NotedStep
 from dpdemo.ranks.observe.models import parameters_of
@@ -24,32 +24,12 @@ from dpdemo.ranks.observe.numbers import checksum, value
 
 if TYPE_CHECKING:
     from dpdemo.ranks.against.state import State
-    from dpdemo.ranks.against.store import Backward
+    from dpdemo.ranks.against.store import Backward, Box
 
-WHOLE = -1
 _SAME = 1e-3
 _MAX_SKIPPED = 16
-
-
-def shard_of(parameter: Any) -> int | None:
-    """Return which shard of a parameter the rank has, or None if it has the whole."""
-    placements = getattr(parameter, "placements", None)
-    if placements is not None:
-        mesh, found = parameter.device_mesh, 0
-        for dim, each in enumerate(placements):
-            if each.is_shard():
-                found = found * mesh.size(dim) + mesh.get_coordinate()[dim]
-        return found if any(each.is_shard() for each in placements) else None
-    if hasattr(parameter, "_is_flat_param") or getattr(parameter, "_fsdp_flattened", False):
-        return dist.get_rank() if dist.is_initialized() else 0
-    return None
-
-
-def _is_comparable(parameter: Any) -> bool:
-    """Return whether shards, joined in the order of ranks, are the parameter."""
-    placements = getattr(parameter, "placements", ())
-    shards = [each for each in placements if each.is_shard()]
-    return not shards or (len(shards) == 1 and type(shards[0]).__name__ == "Shard" and shards[0].dim == 0)
+_MAX_WAIT = 32
+"""Backward passes until an optimizer that has made no step is not waited for."""
 
 
 class Steps:
@@ -90,8 +70,6 @@ class Steps:
     def _note(self, optimizer: Any, number: int, step: int, *, is_skipped: bool) -> None:
         state, given = self.state, parameters_of(optimizer)
         window = state.window
-        if not all(map(_is_comparable, given)):
-            state.remark("parameters are sharded in another way than along their rows", is_fatal=True)
         for each in given:
             state.dtype = {torch.bfloat16: "bfloat16", torch.float16: "float16"}.get(each.dtype, state.dtype)
         shards = [shard_of(each) for each in given]
@@ -102,9 +80,11 @@ class Steps:
                 kept(each) if not state.settings.is_replay and (is_first or shard is not None) else None
                 for each, shard in zip(given, shards, strict=True)
             ),
+            boxes=() if state.settings.is_replay else tuple(map(box_of, given)),
             backward=tuple(_of_optimizer(each, given) for each in window.backward),
             clips=tuple(window.clips),
             inputs=tuple(window.inputs),
+            calls=tuple(window.calls),
         )
         state.notes.write(
             NotedStep(
@@ -119,6 +99,7 @@ class Steps:
                 tuple(window.rows),
                 is_skipped,
                 state.dtype,
+                state.owner,
             )
         )
 
@@ -129,15 +110,18 @@ class Steps:
         events = state.ranks.steps.get((number, state.steps[number]), {}) if ranks else {}
         found = []
         for place, each in enumerate(given):
-            sizes = [
-                (event.pieces[place], gradient.size)
-                for rank, event in sorted(events.items())
+            shards = {
+                event.pieces[place]: (box_at(ranks[rank], place), gradient.size)
+                for rank, event in sorted(events.items(), reverse=True)
                 if place < len(event.pieces)
                 and event.pieces[place] != WHOLE
                 and (gradient := ranks[rank].gradients[place]) is not None
-            ]
-            by_piece = tuple(size for _, size in sorted(dict(reversed(sizes)).items()))
-            found.append(None if each.grad is None else sampled(each.grad, by_piece))
+            }
+            found.append(
+                None
+                if each.grad is None
+                else sampled_shards(each.grad, [part for _, part in sorted(shards.items())])
+            )
         return tuple(found)
 
     @never_raises
@@ -150,7 +134,7 @@ class Steps:
         if state.is_done:
             return
         number = state.optimizers.index(optimizer)
-        state.window = Window()
+        state.window.is_stepped = True
         if state.settings.is_replay:
             set_parameters(state, number, state.steps[number] + 1)
             if all(state.steps[each] >= step for each, step in state.ranks.steps):
@@ -160,7 +144,9 @@ class Steps:
         this = state.first_trained
         is_short = this is not None and this.length is not None and this.length <= MAX_EPOCH
         if not (is_short and this.k < this.length):
-            state.is_done = not any(map(self._is_early, state.steps))
+            has_waited = state.counts["backward"] > _MAX_WAIT
+            known = state.steps if has_waited else range(len(state.optimizers))
+            state.is_done = not any(map(self._is_early, known))
 
     @never_raises
     def clip(self, parameters: list[Any]) -> None:
@@ -170,14 +156,14 @@ class Steps:
             return
         plain = [each.grad for each in parameters if each.grad is not None and shard_of(each) is None]
         norm = sum(sampled(each).norm ** 2 for each in plain) ** 0.5
-        window.clips.append(Clip(users_line(), norm, len(window.backward)))
+        window.clips.append(Clip(users_line(), norm))
         for number, optimizer in enumerate(state.optimizers):
             given = parameters_of(optimizer)
             if any(each is other for each in given[:1] for other in parameters):
                 state.steps[number] += 1
                 pairs = zip(given, self._gradients(number, given), strict=True)
                 state.steps[number] -= 1
-                window.before_clip = {id(each): part for each, part in pairs if part is not None}
+                window.before_clip |= {id(each): part for each, part in pairs if part is not None}
 
 
 def _unclipped(
@@ -211,17 +197,14 @@ def set_parameters(state: State, number: int, step: int) -> None:
         return
     details = state.ranks.details(number, step)
     for place, parameter in enumerate(parameters_of(state.optimizers[number])):
-        shards: dict[int, Kept] = {}
+        shards: dict[int, tuple[Box | None, Kept]] = {}
         for rank, event in sorted(events.items()):
             part = details[rank].parameters[place] if place < len(event.pieces) else None
             if part is not None:
-                shards.setdefault(event.pieces[place], part)
-        if not shards:
-            continue
-        parts = [part for _, part in sorted(shards.items())]
-        size = getattr(parameter, "_local_tensor", parameter).numel() * parameter.element_size()
-        data = b"".join(part.data for part in parts)[:size]
-        if not put(parameter, data, parts[0].dtype, state.settings.nudge):
+                shards.setdefault(event.pieces[place], (box_at(details[rank], place), part))
+        if shards and not put_shards(
+            parameter, [shard for _, shard in sorted(shards.items())], state.settings.nudge
+        ):
             name = state.names.get(id(parameter), f"parameter {place}")
             state.remark(f"{name} has another size or type on one process than on the ranks", is_fatal=True)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Shape = tuple[int, ...]
+Box = tuple[Shape, Shape]
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,12 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Node:
-    """An operation in the graph of a loss: its result's shape and those of its inputs."""
+    """An operation in the graph of a loss: its result's shape, and the shapes and names of its inputs."""
 
     name: str
     shape: Shape
     inputs: tuple[Shape, ...]
+    of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,21 +50,27 @@ class Backward:
     lines: tuple[str, ...] = ()
     """The lines of program and libraries that led to it, the innermost first."""
     loss: float = 0.0
-    elements: tuple[float, ...] = ()
-    """What each reduction of the loss divides by; 1 for a sum."""
-    factors: tuple[float, ...] = ()
-    """Numbers that the loss is multiplied by."""
+    averaged: tuple[float, ...] = ()
+    """Over how many elements each reduction of the loss averages; 1 for a sum."""
+    divisors: tuple[float, ...] = ()
+    """What the program divides each of them by."""
+    over: tuple[Shape, ...] = ()
+    """The shape that each of them reduces."""
     nodes: tuple[Node, ...] = ()
     gradients: tuple[bytes | None, ...] = ()
+
+    @property
+    def elements(self) -> tuple[float, ...]:
+        """What each reduction of the loss is divided by in all."""
+        return tuple(a * b for a, b in zip(self.averaged, self.divisors, strict=True))
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A clipping of gradients: its line, their norm, and the backward passes before it."""
+    """A clipping of gradients: its line, and their norm."""
 
     at: str
     norm: float
-    passes: int
 
 
 @dataclass(frozen=True)
@@ -71,10 +79,14 @@ class Detail:
 
     gradients: tuple[Sampled | None, ...] = ()
     parameters: tuple[Kept | None, ...] = ()
+    boxes: tuple[Box | None, ...] = ()
+    """Of each shard of a DTensor: where it begins in the parameter, and its shape."""
     backward: tuple[Backward, ...] = ()
     clips: tuple[Clip, ...] = ()
-    inputs: tuple[tuple[float, ...], ...] = ()
-    """A number for each row of each input of the outermost modules."""
+    inputs: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    """A number for each row of each input of the outermost modules, and one for each column."""
+    calls: tuple[Shape, ...] = ()
+    """Rows and columns of the first input of each of their calls."""
 
 
 class Store:

@@ -16,15 +16,17 @@ def watch(notes: Notes) -> None:
     settings = Settings.of_environment()
     if settings is None:
         return
-    from dpdemo.ranks.against import draws, dropout, files, foreign, passes, rows, steps
+    from dpdemo.ranks.against import draws, dropout, files, passes, rows, steps, worlds
     from dpdemo.ranks.against.state import State
 
     state = State(settings, notes, int(os.environ["RANK"]))
     if settings.is_replay:
         files.give_view(state)
-        foreign.let_run_alone()
+        worlds.let_run_alone()
     else:
         files.note(state)
+        worlds.note_owner(state)
+    worlds.mark_partitions()
     rows.watch(state)
     draws.watch(state)
     dropout.turn_off()

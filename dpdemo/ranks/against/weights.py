@@ -10,7 +10,7 @@ import torch
 from dpdemo.ranks.against.compare import Step, Vector, close, together, vector
 from dpdemo.ranks.against.unsynced import FIT
 from dpdemo.ranks.against.words import NEAR, line_of, near, percent
-from dpdemo.results.against import Cause
+from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,14 +38,14 @@ class Weights:
             place for place, name in enumerate(step.names) if name in {each.name for each in step.plain}
         ]
         columns, owners = [], []
-        for rank, side in enumerate(step.ranks):
+        for rank, side in enumerate(step.data):
             for number, noted in enumerate(side.detail.backward):
                 parts = [noted.gradients[place] if place < len(noted.gradients) else None for place in usable]
                 found = [part for part in parts if part is not None]
                 if usable and len(found) == len(parts):
                     columns.append(together(vector(part) for part in found))
                     owners.append((rank, number))
-        if len(columns) < len(step.ranks) or len({rank for rank, _ in owners}) < len(step.ranks):
+        if len(columns) < len(step.data) or len({rank for rank, _ in owners}) < len(step.data):
             return None
         by_name = {each.name: each for each in step.plain}
         chosen = [by_name[step.names[place]] for place in usable]
@@ -89,7 +89,7 @@ class Weights:
         )
 
 
-def find_weights(step: Step) -> Iterator[Cause]:
+def find_weights(step: Step) -> Iterator[Mistake]:
     """Find ranks whose passes weigh otherwise than in one process, as means over unequal numbers do."""
     fit = Weights.of(step)
     if fit is None or not fit.explains():
@@ -103,16 +103,17 @@ def find_weights(step: Step) -> Iterator[Cause]:
     )
     what = equal if is_even else "The ranks' passes do not weigh what they weigh in one process"
     over = f" ({counts})" if counts else ""
-    yield Cause(
+    rows = {side.event.rows for side in step.data}
+    yield Mistake(
         f"{what}{over}: {fit.words()}",
         line_of(step),
-        _EVEN,
+        f"{_EVEN}{', or drop the last, smaller batch (drop_last=True)' if len(rows) > 1 else ''}",
     )
 
 
-def find_clipped_before(step: Step) -> Iterator[Cause]:
+def find_clipped_before(step: Step) -> Iterator[Mistake]:
     """Find gradients that each rank clipped by its own norm, before they were averaged."""
-    clips = [side.detail.clips for side in step.ranks]
+    clips = [side.detail.clips for side in step.data]
     for place in range(min(map(len, clips))):
         norms = [each[place].norm for each in clips]
         fit = Weights.of(step)
@@ -120,7 +121,7 @@ def find_clipped_before(step: Step) -> Iterator[Cause]:
             continue
         single = step.one.detail.clips
         one = f"; {percent(single[place].norm)} on one process" if place < len(single) else ""
-        yield Cause(
+        yield Mistake(
             f"Gradients are clipped before they are averaged: their norms are "
             f"{', '.join(map(percent, norms[:8]))} on the ranks{one}",
             clips[0][place].at,
@@ -131,7 +132,7 @@ def find_clipped_before(step: Step) -> Iterator[Cause]:
 
 def uneven_counts(step: Step) -> str:
     """Name the numbers of elements that the ranks' losses average over, where they differ."""
-    for passes in zip(*(side.detail.backward for side in step.ranks), strict=False):
+    for passes in zip(*(side.detail.backward for side in step.data), strict=False):
         if len({len(each.elements) for each in passes}) != 1:
             continue
         for values in zip(*(each.elements for each in passes), strict=True):
@@ -140,10 +141,10 @@ def uneven_counts(step: Step) -> str:
     return ""
 
 
-def find_uneven_shards(step: Step) -> Iterator[Cause]:
+def find_uneven_shards(step: Step) -> Iterator[Mistake]:
     """Find means over unequal numbers of elements by the losses, where each rank has shards of gradients."""
     counts = uneven_counts(step)
-    passes = [side.detail.backward for side in step.ranks]
+    passes = [side.detail.backward for side in step.data]
     if step.plain or not counts or {len(each) for each in (*passes, step.one.detail.backward)} != {1}:
         return
     mine = [each[0] for each in passes]
@@ -152,7 +153,7 @@ def find_uneven_shards(step: Step) -> Iterator[Cause]:
     total = sum(each.elements[0] for each in mine)
     whole = sum(each.loss * each.elements[0] for each in mine) / total
     if near(step.one.detail.backward[0].loss, whole, max(_LOSS, step.tolerance())):
-        yield Cause(
+        yield Mistake(
             f"{_UNEVEN} ({counts})",
             line_of(step),
             _EVEN,

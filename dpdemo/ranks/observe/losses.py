@@ -45,7 +45,9 @@ class LossNotes:
         number, drawn, handles = self.notes.number(Loss, at), self.drawn(), []
         if number > _ALWAYS and not is_checked(number):
             return []
-        for place, (node, averaged, divisor) in enumerate(_reductions(loss.grad_fn)):
+        for place, (node, averaged, divisor) in enumerate(
+            _reductions(past_sink(loss.grad_fn, loss.output_nr))
+        ):
             noted = Loss(at, number, place, node.name(), averaged * divisor, math.nan, drawn)
             handles.append(node.register_prehook(self._hook(noted, averaged or 1.0)))
         return handles
@@ -76,7 +78,19 @@ def _reductions(root: Any) -> Iterator[tuple[Any, float, float]]:
         elif name.startswith(_SCALAR):
             if name.startswith("Div"):
                 divisor *= abs(value(node._saved_other))
-            left += [(each, divisor) for each, _ in node.next_functions if each is not None]
+            left += [(each, divisor) for each in inputs_of(node)]
+
+
+def inputs_of(node: Any) -> list[Any]:
+    """Return the nodes that a node of a graph gets its inputs from; those of DDP itself are left out."""
+    return [past_sink(each, place) for each, place in node.next_functions if each is not None]
+
+
+def past_sink(node: Any, place: int) -> Any:
+    """Return the node that makes a result of a wrapped model, which has one node for all its results."""
+    while node.name().startswith("_DDPSink") and node.next_functions[place][0] is not None:
+        node, place = node.next_functions[place]
+    return node
 
 
 def _averaged(node: Any) -> float:

@@ -93,7 +93,7 @@ def check_cpu_operands(session: Session, func: Any, args: tuple[Any, ...], kwarg
     for is_cpps, (name, operand) in zip(from_cpp, operands_of(func, args, kwargs), strict=True):
         if label_of(operand, session.key) is not None:
             continue
-        if operand.dim() == 0 and name in written:
+        if operand.dim() == 0 and name in written and not is_cpps:
             labels = (label_of(other, session.key) for _, other in operands_of(func, args, kwargs))
             gpu = next(session.devices[label.index] for label in labels if label is not None)
             raise two_devices(gpu, operand.device)

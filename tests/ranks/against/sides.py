@@ -32,13 +32,20 @@ def side(
     local, x, *, stepped=None, elements=1.0, loss=0.0, passes=1, step=1, norm=None, sums=(1, 1), **values
 ):
     """Return what a process noted of a step: its own gradients, and those that it stepped with."""
-    made = Backward(AT, (), loss, (elements,), (), (), tuple(as_bytes(each) for each in local))
-    clips = () if norm is None else (Clip("train.py:7", norm, 1),)
+    made = Backward(
+        AT,
+        loss=loss,
+        averaged=(elements,),
+        divisors=(1.0,),
+        gradients=tuple(as_bytes(each) for each in local),
+    )
+    clips = () if norm is None else (Clip("train.py:7", norm),)
     detail = Detail(
         gradients=tuple(sampled(each) for each in stepped or local),
         backward=(made,) * passes,
         clips=clips,
-        inputs=(projected(x),),
+        inputs=((projected(x), ()),),
+        calls=((len(x),),),
     )
     event = NotedStep(0, step, AT, 0, NAMES, (-1, -1), sums, (), (len(x),))
     return Side(replace(event, **values), detail)

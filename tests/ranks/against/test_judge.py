@@ -8,6 +8,7 @@ from sides import AT, NAMES, gradients, ranks_and_one, rows, side
 
 from dpdemo.ranks.against.compare import Step
 from dpdemo.ranks.against.judge import judged
+from dpdemo.ranks.against.numbers import sampled
 from dpdemo.ranks.against.store import Node
 
 
@@ -229,3 +230,92 @@ def test_gradients_that_are_not_finite_are_not_compared():
 
 def test_a_mistake_has_the_line_of_the_backward_pass():
     assert judged([ranks_and_one([3, 1])]).mistakes[0].at == AT
+
+
+def test_a_fixed_divisor_of_a_ranks_size_is_no_mistake():
+    found = judged([_divided_by_rows(4.0)])
+    assert (found.verdict, found.mistakes) == ("equal", ())
+    assert "as many rows or elements as a rank has" in found.remarks[0]
+
+
+def test_a_sum_divided_by_all_ranks_rows_is_named():
+    (text,) = texts(_divided_by_rows(8.0))
+    assert text.endswith("the loss is a sum divided by 8, as on one process, and then averaged")
+
+
+def test_a_sum_that_is_multiplied_by_the_ranks_has_no_divisor_of_its_own():
+    found = judged([_divided_by_rows(4.0, 2.0)])  # such as the number of all ranks' tokens
+    assert (found.verdict, found.remarks) == ("equal", ())
+
+
+def _divided_by_rows(divisor, factor=1.0):
+    step = ranks_and_one([4, 4], "sum", factor=factor / divisor)
+    whole, _ = gradients(*rows(8), "sum")
+    one = side([each / divisor for each in whole], rows(8)[0])
+    put = lambda each, size: replace(  # noqa: E731
+        each,
+        detail=replace(
+            each.detail,
+            backward=(replace(each.detail.backward[0], divisors=(divisor,), over=((size, 4),)),),
+        ),
+    )
+    return replace(step, ranks=tuple(put(each, 4) for each in step.ranks), one=put(one, 8))
+
+
+def test_passes_that_one_process_cuts_otherwise_prove_nothing():
+    step = ranks_and_one([3, 1])
+    one = replace(step.one, detail=replace(step.one.detail, calls=((1,), (3,))))
+    ranks = tuple(replace(each, detail=replace(each.detail, calls=((1,), (1,)))) for each in step.ranks)
+    found = judged([replace(step, ranks=ranks, one=one)])
+    assert (found.verdict, found.mistakes) == ("not checked", ())
+    assert "cuts its batches into other passes" in found.reason
+
+
+def _then_drifts(step):
+    first, second = ranks_and_one([4, 4], step=2).ranks
+    other = replace(second, event=replace(second.event, sums=(1, 2)))
+    return [step, replace(ranks_and_one([4, 4], step=2), ranks=(first, other))]
+
+
+def test_gradients_that_one_rank_changes_are_named():
+    step = ranks_and_one([4, 4])
+    first, second = step.ranks
+    mean = [torch.frombuffer(bytearray(each.data), dtype=torch.float32) for each in first.detail.gradients]
+    halved = replace(
+        second, detail=replace(second.detail, gradients=(first.detail.gradients[0], sampled(mean[1] / 2)))
+    )
+    (text,) = texts(*_then_drifts(replace(step, ranks=(first, halved))))
+    assert text.startswith(
+        "The ranks step with different gradients for bias, which are not what their passes"
+    )
+
+
+def test_a_gradient_on_some_ranks_only_is_named():
+    step = ranks_and_one([4, 4])
+    first, second = step.ranks
+    without = replace(second, detail=replace(second.detail, gradients=(second.detail.gradients[0], None)))
+    (text,) = texts(*_then_drifts(replace(step, ranks=(first, without))))
+    assert text == "Only rank 0 of 2 step with a gradient for bias; the parameters differ afterwards"
+
+
+def test_each_optimizer_has_its_own_mistake():
+    wrong, doubled = ranks_and_one([4, 4], "sum"), ranks_and_one([4, 4], factor=2.0)
+    sides = (*doubled.ranks, doubled.one)
+    second = [replace(each, event=replace(each.event, optimizer=1)) for each in sides]
+    found = texts(wrong, replace(doubled, ranks=tuple(second[:2]), one=second[2]))
+    assert ["1/2 of" in found[0], "2 times" in found[1]] == [True, True]
+
+
+def test_the_root_of_a_mean_is_named():
+    node = Node("SqrtBackward0", (), ((),), ("MeanBackward0",))
+    (text,) = texts(_with_nodes(ranks_and_one([4, 4]), node, node))
+    assert text.startswith("The loss is a function of a mean over a rank's rows (Sqrt)")
+
+
+def test_ranks_that_tensor_parallelism_joins_count_once():
+    step = ranks_and_one([8, 8])
+    whole, loss = gradients(*rows(16))
+    first = side(whole, rows(16)[0], elements=64.0, loss=loss, owner=0)
+    found = judged([replace(step, ranks=(first, first), one=first)])
+    assert found.verdict == "equal"
+    assert replace(step, ranks=(first, first)).data == (first,)

@@ -1,0 +1,70 @@
+"""Meshes, groups and libraries that name a number of ranks, on the one process that has no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch.distributed import device_mesh as meshes
+from torch.distributed.tensor import parallel
+from torch.utils.data.distributed import DistributedSampler
+
+from dpdemo.ranks.observe.notes import around, never_raises
+from dpdemo.startup.hook import when_imported
+
+if TYPE_CHECKING:
+    from dpdemo.ranks.against.state import State
+
+_LIGHTNING = ("lightning.fabric", "lightning_fabric")
+
+
+def note_owner(state: State) -> None:
+    """Note which rank has the same rows as this one: the first of those that tensor parallelism joins."""
+
+    @around(parallel, "parallelize_module")
+    def parallelize(run: Any, module: Any, device_mesh: Any = None, *args: Any, **kwargs: Any) -> Any:
+        out = run(module, device_mesh, *args, **kwargs)
+        if device_mesh is not None:
+            state.owner = int(device_mesh.mesh.min())
+        return out
+
+
+def let_run_alone() -> None:
+    """Let meshes, groups, samplers and Lightning have one rank; rows come from the ranks' notes anyway."""
+    for package in _LIGHTNING:
+        when_imported(f"{package}.plugins.environments.torchelastic", _without_validation)
+
+    @around(meshes, "init_device_mesh")
+    def init_device_mesh(make: Any, device_type: str, mesh_shape: Any, **kwargs: Any) -> Any:
+        return make(device_type, (1,) * len(mesh_shape), **kwargs)
+
+    @around(dist.distributed_c10d, "new_group")
+    def new_group(make: Any, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if ranks is not None and 0 not in ranks:
+            return dist.GroupMember.NON_GROUP_MEMBER
+        return make(None if ranks is None else [0], *args, **kwargs)
+
+    @around(DistributedSampler, "__init__")
+    def sampler(init: Any, self: Any, rows: Any = None, *_: Any, **kwargs: Any) -> None:
+        init(self, kwargs.pop("dataset", rows), **{**kwargs, "num_replicas": 1, "rank": 0})
+
+    vars(dist).update(init_device_mesh=init_device_mesh, new_group=new_group)
+
+
+def mark_partitions() -> None:
+    """Mark the flat partitions that DeepSpeed's ZeRO 1 and 2 make steps with: each rank has one."""
+
+    @never_raises
+    def follow(module: Any) -> None:
+        @around(module.DeepSpeedZeroOptimizer, "__init__")
+        def made(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+            for partition in self.single_partition_of_fp32_groups:
+                partition._fsdp_flattened = True
+
+    when_imported("deepspeed.runtime.zero.stage_1_and_2", follow)
+
+
+@never_raises
+def _without_validation(module: Any) -> None:
+    module.TorchElasticEnvironment.validate_settings = lambda *_, **__: None
