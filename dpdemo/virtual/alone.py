@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from dpdemo.virtual.applying import Attribute, Patch, always, applied
 from dpdemo.virtual.blocks import Kind
@@ -108,7 +109,7 @@ def one_of_many(world_size: int, rank: int = 0, *, gpus_per_node: int | None = N
         torch.cuda.set_device(local)
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
         block.callback(_destroy)
-        block.enter_context(applied(_patches()))
+        block.enter_context(applied(_patches(block)))
         yield
 
 
@@ -146,15 +147,30 @@ def _environment(world_size: int, rank: int, local: int, per_node: int) -> Itera
                 os.environ[name] = value
 
 
-def _patches() -> list[Patch]:
-    made = _begin_group(_c10d.init_process_group)
+def _patches(block: contextlib.ExitStack) -> list[Patch]:
+    made, meshed = _begin_group(_c10d.init_process_group), _patching(DeviceMesh.__init__, block)
     return [
+        Patch(DeviceMesh, "__init__", meshed, "who shards makes one first, and others need no DTensor"),
         *(Patch(owner, "init_process_group", made, "the group exists already") for owner in (_c10d, dist)),
         Patch(
             _cpp.Logger, "set_runtime_stats_and_log", always(None), "it warns of devices that it cannot time"
         ),
-        *_of_shards(),
     ]
+
+
+def _patching(original: Callable[..., Any], block: contextlib.ExitStack) -> Callable[..., Any]:
+    """Patch DTensor and `fully_shard` once a mesh is made: importing them takes as long as torch."""
+    is_patched = False
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> None:
+        nonlocal is_patched
+        if not is_patched:
+            is_patched = True
+            block.enter_context(applied(_of_shards()))
+        original(*args, **kwargs)
+
+    return make
 
 
 def _begin_group(original: Callable[..., Any]) -> Callable[..., Any]:
