@@ -8,14 +8,15 @@ pass can be booked twice although it was made once, and with other sizes than it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from dpdemo.virtual.accounts import ALLOCATED, FREED, KEPT
+from dpdemo.virtual.accounts import ALLOCATED, CHANGED, FREED, KEPT
 from dpdemo.virtual.blocks import Kind, rounded
 from dpdemo.virtual.caching import CachingAllocator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dpdemo.virtual.accounts import Event
     from dpdemo.virtual.caching import Block
@@ -86,6 +87,7 @@ def lanes_of(
     live = live_events(log[: cuts[0][0]])
     homes = {event[1]: event[2] for event in log if event[0] == ALLOCATED}
     numbers: list[dict[int, int]] = [{} for _ in range(num_gpus)]
+    streams: list[dict[int, int]] = [{0: 0} for _ in range(num_gpus)]
     parts: list[list[tuple[Step, ...]]] = [[] for _ in range(num_gpus)]
     sizes: list[list[tuple[int, ...]]] = [[] for _ in range(num_gpus)]
     for events in (live, *(log[begin:end] for begin, end in cuts)):
@@ -99,11 +101,11 @@ def lanes_of(
             index = homes.get(event[1])
             if index is not None:
                 number = numbers[index].setdefault(event[1], len(numbers[index]))
-                steps[index].append(_step(event, number))
+                steps[index].append(_step(event, number, streams[index]))
                 if event[0] == ALLOCATED:
                     taken[index].append(event[3])
         for index in range(num_gpus):
-            parts[index].append(tuple(steps[index]))
+            parts[index].append(tuple(_in_order(steps[index])))
             sizes[index].append(tuple(taken[index]))
     return [Lane(tuple(parts[index]), script, tuple(sizes[index])) for index in range(num_gpus)]
 
@@ -133,10 +135,18 @@ def _of_kind(event: Event, kind: int) -> Event:
 _KEEP = Step(KEPT, -1, 0, "", 0)
 
 
-def _step(event: Event, number: int) -> Step:
+def _step(event: Event, number: int, streams: dict[int, int]) -> Step:
+    """Make a step; streams are numbered as they come, since each model makes new ones."""
     if event[0] == ALLOCATED:
-        return Step(ALLOCATED, number, *event[4:])
+        *known, stream = event[4:]
+        return Step(ALLOCATED, number, *known, streams.setdefault(stream, len(streams)))
     return Step(event[0], number, 0 if event[0] == FREED else event[2], "", 0)
+
+
+def _in_order(steps: list[Step]) -> Iterator[Step]:
+    """Sort changes to one kind that follow each other: marking goes through a set, in any order."""
+    for (what, _), run in groupby(steps, key=lambda step: (step.what, step.what == CHANGED and step.kind)):
+        yield from sorted(run) if what == CHANGED else run
 
 
 class Replay:
