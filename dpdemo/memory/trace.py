@@ -145,8 +145,8 @@ def _step(event: Event, number: int, streams: dict[int, int]) -> Step:
 
 def _in_order(steps: list[Step]) -> Iterator[Step]:
     """Sort changes to one kind that follow each other: marking goes through a set, in any order."""
-    for (what, _), run in groupby(steps, key=lambda step: (step.what, step.what == CHANGED and step.kind)):
-        yield from sorted(run) if what == CHANGED else run
+    for run in groupby(steps, key=lambda step: (step.what, step.what == CHANGED and step.kind)):
+        yield from sorted(run[1]) if run[0][0] == CHANGED else run[1]
 
 
 class Replay:

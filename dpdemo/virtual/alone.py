@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from dpdemo.virtual.applying import Attribute, Patch, always, applied
 from dpdemo.virtual.blocks import Kind
-from dpdemo.virtual.kinds import mark_all
+from dpdemo.virtual.kinds import mark_all, noting_blocks
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.virtual.state import the_session
 
@@ -212,7 +212,7 @@ def _of_shards() -> list[Patch]:
         Patch(
             FSDPParam,
             "init_all_gather_outputs",
-            _noting_blocks(FSDPParam.init_all_gather_outputs),
+            noting_blocks(FSDPParam.init_all_gather_outputs),
             "the ledger tells gathered blocks from other tensors",
         ),
         Patch(torch.Tensor, "is_meta", Attribute(_seen_as_meta), "a GPU's tensor is no meta tensor"),
@@ -228,15 +228,6 @@ def _during(fact: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
 
     return call
-
-
-def _noting_blocks(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def make(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        mark_all(self.all_gather_outputs, Kind.GATHERED_BLOCK)
-
-    return make
 
 
 def _seen_as_meta(tensor: torch.Tensor) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpdemo.ranks.mistakes.evidence import Evidence
 
 
-@mistake("other-gpu")
+@mistake("other-gpu", when_stopped=True)
 def find(evidence: Evidence) -> Iterator[Mistake]:
     """Compare where each rank put tensors with the GPUs that other ranks give to NCCL."""
     homes = {rank: noted[HomeGpu][-1].gpu for rank, noted in evidence.ranks.items() if noted[HomeGpu]}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpdemo.models.advice import advice
 from dpdemo.models.frames import is_installed, users_frames, without_watchers
 from dpdemo.ranks.events import Failure
+from dpdemo.ranks.observe import full_gpu
 from dpdemo.ranks.observe.notes import NOWHERE, around, short
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
             text=first_lines(kind, error),
             at=f"{short(users[-1].filename)}:{users[-1].lineno}" if users else NOWHERE,
             is_lost=is_lost(error),
-            hints=tuple(hints(error) or advice(error, is_of_rank=True)),
+            hints=(*full_gpu.lines(error), *(hints(error) or advice(error, is_of_rank=True))),
             t=time.time(),
             traceback=text,
         )

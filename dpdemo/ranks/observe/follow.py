@@ -49,6 +49,7 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
         dtensors,
         errors,
         files,
+        full_gpu,
         graph,
         loaders,
         loads,
@@ -79,6 +80,7 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
     files.watch(notes, lambda: made.total)
     reads.watch(notes, lambda: made.total)
     waits.watch(notes, modules, is_launched=is_launched)
+    full_gpu.watch()
     errors.watch(notes, modules.hints, is_launched=is_launched)
     if is_launched:
         taps.watch(notes)
