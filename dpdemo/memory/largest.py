@@ -14,6 +14,7 @@ from dpdemo.memory.books import Books
 from dpdemo.memory.case import STRATEGIES, Case, Progress
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import Given
+from dpdemo.memory.published import published
 from dpdemo.memory.remedies import find_remedies
 from dpdemo.memory.reporting import report_of, with_all_ranks
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
@@ -119,7 +120,8 @@ def search_largest(case: Case) -> MemoryReport:
         measured = search.measured(largest or 1)
         with search.opened() as stepper:
             report, shards = report_of(case, stepper, measured), case.shards(stepper)
-        report = replace(report, fit=search.fit(largest))
+        notes = (*report.notes, published().note)
+        report = replace(report, fit=search.fit(largest), notes=notes)
     return with_all_ranks(case, report, shards)
 
 
