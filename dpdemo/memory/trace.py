@@ -138,8 +138,8 @@ _KEEP = Step(KEPT, -1, 0, "", 0)
 def _step(event: Event, number: int, streams: dict[int, int]) -> Step:
     """Make a step; streams are numbered as they come, since each model makes new ones."""
     if event[0] == ALLOCATED:
-        *known, stream = event[4:]
-        return Step(ALLOCATED, number, *known, streams.setdefault(stream, len(streams)))
+        kind, phase, stream = event[4:]
+        return Step(ALLOCATED, number, kind, phase, streams.setdefault(stream, len(streams)))
     return Step(event[0], number, 0 if event[0] == FREED else event[2], "", 0)
 
 

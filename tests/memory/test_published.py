@@ -39,7 +39,8 @@ def main():
     for row in ROWS:
         whole, measured = predicted(row), float(row["gib_thousandths"]) * UNIT
         where = f"{row['head']} R-{row['depth']} {row['height']}x{row['width']} x{row['images']}"
-        print(f"{where:<34}{whole / 1e9:>8.2f}{measured / 1e9:>8.2f} GB{whole / measured:>8.3f}{whole / 2**20:>9.0f}")  # noqa: T201 - that is what it is for
+        sizes = f"{whole / 1e9:>8.2f}{measured / 1e9:>8.2f} GB{whole / measured:>8.3f}{whole / 2**20:>9.0f}"
+        print(f"{where:<34}{sizes}")  # noqa: T201 - that is what it is for
 
 
 FAST = [row for row in ROWS if (row["depth"], row["width"]) == ("18", "1024")]
