@@ -5,6 +5,7 @@ have shapes and no numbers; their ledger is the result.
 
     inputs.py     the batch; hardware.py: the GPUs
     steps.py      a training step
+    trace.py      the log of a step, its replay, and sizes at other batches; books.py: a GPU's memory by it
     case.py       all that a prediction depends on; reporting.py: the report of a step
     predict.py    `predict_memory`: one step at one batch size
     search.py     the search for the largest number that fits
@@ -13,6 +14,7 @@ have shapes and no numbers; their ledger is the result.
     ranks.py      one rank of DistributedDataParallel or fully_shard
     wrapping.py   its wrapper, checkpoints and adapters; blocks.py: the model's blocks
     strategies.py `compare_strategies`: a report for each
+    published.py  what others measured, and how far off predictions are
     leftovers.py, uncompiled.py: caches and the compiler stay out of a prediction
 """
 

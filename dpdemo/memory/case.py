@@ -105,6 +105,7 @@ def opened_stepper(  # noqa: PLR0913 - all that a step depends on
             if is_ranks:
                 enter_rank(block, config, rank)
                 built = build_rank(config, wrapping, rank, batches.load_model, block)
+                gc.collect()  # fully_shard leaves the whole parameters in cycles
             else:
                 built = _build_parallel(config, wrapping, batches, block)
         yield Stepper(gpus, built, batches, training, sizes, hardware)

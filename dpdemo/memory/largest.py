@@ -1,7 +1,8 @@
 """`largest_batch`: the largest batch that fits every GPU, the GPU that limits it, and remedies."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import Unpack
 
@@ -9,9 +10,11 @@ from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, expect_strategy, resolve, showing_keys
 from dpdemo.errors import DpdemoError, RunError, UsageError
+from dpdemo.memory.books import Books
 from dpdemo.memory.case import STRATEGIES, Case, Progress
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import Given
+from dpdemo.memory.published import published
 from dpdemo.memory.remedies import find_remedies
 from dpdemo.memory.reporting import report_of, with_all_ranks
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
@@ -22,12 +25,14 @@ from dpdemo.results.memory import MemoryReport
 from dpdemo.results.memorydata import MEDIAN_ERROR, Fit, GpuMemory, Training
 from dpdemo.results.wrapping import Wrapping
 
-LanesAt = Callable[[int], list[Lane]]
+Law = Callable[[int], list[Lane] | None]
 """The lane of each GPU at a batch size."""
 SEGMENTS = 40 * 2**20
 """The larger of two sizes may need this much less: two of the segments that small requests share."""
 _LEAST_TRACED = 4
 """The least rows of a chunk from which others follow."""
+_MOST_TRACED = 4
+"""Most steps from which sizes may follow."""
 _MOST_ROWS = 12
 """Most rows to search past a batch that does not fit, for a larger one that does."""
 
@@ -103,46 +108,57 @@ def expect_capacity(gpu_memory: Sizes, gpu: str | None) -> None:
 
 def search_largest(case: Case) -> MemoryReport:
     """Find the largest batch of a case."""
-    with case.opened() as stepper:
-        search = _Search(case, stepper)
-        largest = search.largest(case.rows(stepper.batches.batch_size))
+    with ExitStack() as block:
+        search = _Search(case, block)
+        largest = search.largest()
         if largest == LIMIT:
             raise RunError(
                 f"expected memory that grows with the batch, got room for {LIMIT} samples",
                 key="gpu_memory",
                 hint="do the model's inputs have a batch dimension? see {input=}",
             )
-        report, shards = report_of(case, stepper, search.measured(largest or 1)), case.shards(stepper)
-        report = replace(report, fit=search.fit(largest))
+        measured = search.measured(largest or 1)
+        with search.opened() as stepper:
+            report, shards = report_of(case, stepper, measured), case.shards(stepper)
+        notes = (*report.notes, published().note)
+        report = replace(report, fit=search.fit(largest), notes=notes)
     return with_all_ranks(case, report, shards)
 
 
 class _Search:
     """Predicts steps once for each batch size, and remembers them.
 
-    Where the sizes of all allocations follow from three steps, others are booked with those; the answer and
-    its successor are made, and if they say otherwise, so is every step.
+    Where the sizes of all allocations follow from a few steps, others are booked with those. A step with the
+    answer is made, too: if it has other sizes, they follow from three steps; and if these err, each is made.
     """
 
-    def __init__(self, case: Case, stepper: Stepper) -> None:
+    def __init__(self, case: Case, block: ExitStack) -> None:
         self._case = case
-        self._stepper = stepper
         self._say = case.say
         self._known: dict[int, Measured] = {}
-        self._lanes: LanesAt | None = None
-        self._booked: dict[int, int] = {}
+        self._law: Law | None = None
+        self._books: Books | None = None
+        self._booked: dict[int, tuple[GpuMemory, ...]] = {}
         self.failed: dict[int, RunError] = {}
+        self._is_parallel = case.config.strategy == "dp"
+        self.opened: Callable[[], AbstractContextManager[Stepper]] = case.opened
+        """Opens a model that has made no step: DataParallel's forgets its steps, a rank's does not."""
+        if self._is_parallel:
+            held = block.enter_context(case.opened())
+            self.opened = lambda: nullcontext(held)
 
     def measured(self, batch_size: int) -> Measured:
         """Return a step of this size, or of the next size that the model can run."""
         if batch_size not in self._known:
-            self._say(f"one step with a batch of {batch_size}")
-            self._known[batch_size] = self._measure(batch_size)
+            with self.opened() as stepper:
+                self._books = stepper.books
+                self._say(f"one step with a batch of {batch_size}")
+                self._known[batch_size] = self._measure(stepper, batch_size)
         return self._known[batch_size]
 
-    def _measure(self, batch_size: int) -> Measured:
+    def _measure(self, stepper: Stepper, batch_size: int) -> Measured:
         try:
-            return self._stepper.measure(batch_size)
+            return stepper.measure(batch_size)
         except RunError as error:
             num_gpus = self._num_chunks
             split = split_batch(batch_size, num_gpus)
@@ -150,15 +166,17 @@ class _Search:
                 raise
             # BatchNorm cannot train on a chunk of one sample: a batch a little larger is as good a measure
             self.failed[batch_size] = error
-            return self._stepper.measure(2 * num_gpus if split.largest == 1 else batch_size + 1)
+            return stepper.measure(2 * num_gpus if split.largest == 1 else batch_size + 1)
 
-    def largest(self, first: int) -> int:
+    def largest(self) -> int:
         """Return the largest batch that fits, and that the model can run."""
-        self._lanes = self._from_three(first)
-        found = self._largest(first)
-        if self._lanes is not None and not self._is_answer(found):
-            self._lanes = None
-            found = self._largest(max(1, min(found, LIMIT // 2)))
+        with self.opened() as stepper:
+            first = self._case.rows(stepper.batches.batch_size)
+        least = max(first, _LEAST_TRACED * self._num_chunks)
+        found = self._by_law(first, [least, 2 * least - 1])
+        if found is None:
+            self._law = None
+            found = self._largest(first)
         while found and found in self.failed:  # it would fit, but the model cannot run it
             found -= 1
             self.room(found)
@@ -168,17 +186,22 @@ class _Search:
         found = largest_that_fits(self.room, first)
         return found if found == LIMIT else past_steps(self.room, found, self.reach())
 
-    def _is_answer(self, largest: int) -> bool:
-        """Make the steps of an answer and of its successor, and return whether both agree."""
-        if largest == LIMIT:
-            return False
-        fits = not largest or self._room_of(largest) >= 0
-        return fits and self._room_of(largest + 1) < 0
+    def _by_law(self, first: int, batches: list[int]) -> int | None:
+        """Return the largest batch, by sizes that follow from few steps; None if the answer's do not."""
+        while len(batches) <= _MOST_TRACED:
+            self._law = self._law_of(batches[-3:])
+            self._booked.clear()
+            found = None if self._law is None else self._largest(first)
+            if self._law is None or found == LIMIT:
+                return None
+            answer = self.measured(found or 1)
+            if [*answer.lanes] == self._law(answer.batch_size):
+                return found
+            batches.append(answer.batch_size)
+        return None
 
-    def _from_three(self, first: int) -> LanesAt | None:
-        """Make three steps, and return all lanes at any batch size; None if their sizes lie on no line."""
-        least = max(first, _LEAST_TRACED * self._num_chunks)
-        batches = (least, 2 * least, 2 * least - 1)
+    def _law_of(self, batches: Sequence[int]) -> Law | None:
+        """Make some steps, and return all lanes at any batch size; None if their sizes follow no law."""
         try:
             steps = [self.measured(batch_size) for batch_size in batches]
         except DpdemoError:
@@ -193,36 +216,43 @@ class _Search:
             if found is None:
                 return None
             fits.append(found)
-        return lambda size: [at(rows, size) for at, rows in zip(fits, self._rows(size), strict=True)]
+
+        def law(size: int) -> list[Lane] | None:
+            lanes = [at(rows, size) for at, rows in zip(fits, self._rows(size), strict=True)]
+            return None if any(lane is None for lane in lanes) else [*filter(None, lanes)]
+
+        return law
 
     @property
     def _num_chunks(self) -> int:
-        config = self._case.config
-        return len(config.ordinals or ()) if config.strategy == "dp" else 1
+        return len(self._case.config.ordinals or ()) if self._is_parallel else 1
 
     def _rows(self, batch_size: int) -> list[int]:
         """Return the rows of each virtual GPU; of ranks, those of the one that is made."""
-        config = self._case.config
-        rows = [batch_size] * len(self._stepper.gpus)
-        if config.strategy != "dp":
-            return rows
-        rows = [0] * len(rows)
-        ordinals = config.ordinals or ()
+        lanes = len(next(iter(self._known.values())).lanes)
+        if not self._is_parallel:
+            return [batch_size] * lanes
+        rows = [0] * lanes
+        ordinals = self._case.config.ordinals or ()
         for ordinal, chunk in zip(ordinals, split_batch(batch_size, len(ordinals)).rows(), strict=True):
             rows[ordinal] += chunk
         return rows
 
     def room(self, batch_size: int) -> int:
         """Return the room left on the GPU that has least."""
-        if self._lanes is None or batch_size in self._known:
-            return self._room_of(batch_size)
-        if batch_size not in self._booked:
-            gpus = self._stepper.booked(self._lanes(batch_size))
-            self._booked[batch_size] = min(gpu.spare_bytes or 0 for gpu in gpus)
-        return self._booked[batch_size]
+        return min(gpu.spare_bytes or 0 for gpu in self.gpus(batch_size))
 
-    def _room_of(self, batch_size: int) -> int:
-        return min(gpu.spare_bytes or 0 for gpu in self.measured(batch_size).gpus)
+    def gpus(self, batch_size: int) -> tuple[GpuMemory, ...]:
+        """Return the GPUs after a step of this size, by the law if there is one."""
+        if self._law is None or self._books is None or batch_size in self._known:
+            return self.measured(batch_size).gpus
+        if batch_size not in self._booked:
+            is_whole = min(split_batch(batch_size, self._num_chunks).rows()) > 1
+            lanes = self._law(batch_size) if is_whole else None
+            if lanes is None:
+                return self.measured(batch_size).gpus
+            self._booked[batch_size] = self._books.gpus(lanes)
+        return self._booked[batch_size]
 
     def reach(self) -> int:
         """Return how many more rows may need less memory: reserved memory grows in segments."""
@@ -235,21 +265,16 @@ class _Search:
 
     def fit(self, largest: int) -> Fit:
         """Return the GPU that limits the batch, in which phase, and remedies: of the next larger batch."""
-        found = self.measured(largest + 1)
-        gpu = min(found.gpus, key=lambda gpu: gpu.spare_bytes or 0)
-        num_predictions = len(self._known)
-        remedies = find_remedies(self._case, self._stepper, found.batch_size, found)
-        missing = max(0, -(gpu.spare_bytes or 0))
-        margin = self._margin(gpu)
-        return Fit(largest, gpu.device, gpu.phase, missing, num_predictions, remedies, margin)
+        gpus = self.gpus(largest + 1)
+        following = self._known[largest + 1].batch_size if largest + 1 in self._known else largest + 1
+        gpu = min(gpus, key=lambda gpu: gpu.spare_bytes or 0)
+        remedies = find_remedies(self._case, self.opened, following, gpus)
+        missing, margin = max(0, -(gpu.spare_bytes or 0)), self._margin(gpu, following)
+        return Fit(largest, gpu.device, gpu.phase, missing, len(self._known), remedies, margin)
 
-    def _margin(self, gpu: GpuMemory) -> int:
-        """Return how many rows the method's usual error is worth on a GPU."""
-        fewest, most = min(self._known), max(self._known)
-        needs = [
-            next(each.needed_bytes for each in self._known[size].gpus if each.device == gpu.device)
-            for size in (fewest, most)
-        ]
-        if needs[0] >= needs[1]:
-            return 0
-        return round(MEDIAN_ERROR * gpu.needed_bytes * (most - fewest) / (needs[1] - needs[0]))
+    def _margin(self, gpu: GpuMemory, batch_size: int) -> int:
+        """Return how many rows the method's usual error is worth on a GPU, which was at a batch size."""
+        other = max(self._known, key=lambda known: abs(known - batch_size))
+        there = next(each for each in self._known[other].gpus if each.device == gpu.device)
+        grown = (gpu.needed_bytes - there.needed_bytes) * (1 if batch_size > other else -1)
+        return round(MEDIAN_ERROR * gpu.needed_bytes * abs(batch_size - other) / grown) if grown > 0 else 0

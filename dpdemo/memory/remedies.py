@@ -1,6 +1,6 @@
 """Changes that help a GPU without enough memory: each is made for real, and a step predicted with it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -19,31 +19,38 @@ from dpdemo.models.losses import Loss, make_loss
 from dpdemo.results.memorydata import GpuMemory, Remedy, RemedyName
 from dpdemo.virtual.block import suspended
 
+Opened = Callable[[], AbstractContextManager[Stepper]]
 
-def find_remedies(case: Case, stepper: Stepper, batch_size: int, before: Measured) -> tuple[Remedy, ...]:
+
+def find_remedies(
+    case: Case, opened: Opened, batch_size: int, before: Sequence[GpuMemory]
+) -> tuple[Remedy, ...]:
     """Try each change at a batch size, and return what the GPU with the least room gains by it.
 
     Changes that gain nothing, or with which the model cannot run, are left out. The best comes first: after
     it the GPU with the least room, the same or another, has most.
     """
+    with opened() as stepper:
+        num_changes = len([*_changes(case, stepper, batch_size)])
     found = []
-    for change in _changes(case, stepper, batch_size):
-        case.say(f"with {change.name}")
-        try:
-            with change.made as measure:
-                after = measure(batch_size)
-        except (RunError, UsageError):  # such as BatchNorm's, of a chunk with one row
-            continue
-        worst, was = _worst(after), _worst(before)
+    for place in range(num_changes):
+        with opened() as stepper:
+            change = [*_changes(case, stepper, batch_size)][place]
+            case.say(f"with {change.name}")
+            try:
+                with change.made as measure:
+                    after = measure(batch_size)
+            except (RunError, UsageError):  # such as BatchNorm's, of a chunk with one row
+                continue
+        worst, was = _worst(after.gpus), _worst(before)
         gain = (worst.spare_bytes or 0) - (was.spare_bytes or 0)
         if gain > 0:
             found.append((gain, Remedy(change.name, change.how, gain, worst.device, worst.peak_bytes)))
-    stepper.forget_optimizer_state()
     return tuple(remedy for _, remedy in sorted(found, key=lambda pair: -pair[0]))
 
 
-def _worst(measured: Measured) -> GpuMemory:
-    return min(measured.gpus, key=lambda gpu: gpu.spare_bytes or 0)
+def _worst(gpus: Sequence[GpuMemory]) -> GpuMemory:
+    return min(gpus, key=lambda gpu: gpu.spare_bytes or 0)
 
 
 Measure = Callable[[int], Measured]

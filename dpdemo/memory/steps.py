@@ -18,17 +18,18 @@ from torch import nn
 from dpdemo.calls.seam import around
 from dpdemo.calls.tree import tensors_in
 from dpdemo.errors import DpdemoError, RunError, UsageError
+from dpdemo.memory.books import Books
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker, shapes_of
-from dpdemo.memory.trace import RESET, Figures, Lane, Replay, lanes_of, live_events
+from dpdemo.memory.trace import RESET, Lane, lanes_of, live_events
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.losses import Loss, make_loss, resolve_loss
 from dpdemo.models.modules import BuiltModel
 from dpdemo.results.batches import Shape
-from dpdemo.results.memorydata import PARTS, GpuMemory, Phase, Training
+from dpdemo.results.memorydata import GpuMemory, Phase, Training
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
-from dpdemo.virtual.blocks import KIND_NAMES, rounded
+from dpdemo.virtual.blocks import rounded
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": partial(torch.optim.SGD, lr=0.1),
@@ -92,8 +93,8 @@ class Stepper:
         self.built = built
         self.training = training
         self.batches = batches
-        self._capacities = capacities
         self.hardware = hardware or Hardware()
+        self.books = Books(capacities, self.hardware, is_inference=training.inference)
         self._log = gpus.log()
         self._marks: list[int] = []
         gpus.count_scratch(self.hardware.scratch_capability)
@@ -123,7 +124,7 @@ class Stepper:
             raise
         except Exception as error:
             raise self._refusal(batch_size, error) from error
-        return Measured(batch_size, inputs, loss, self.booked(lanes), self._output_bytes, tuple(lanes))
+        return Measured(batch_size, inputs, loss, self.books.gpus(lanes), self._output_bytes, tuple(lanes))
 
     @property
     def books_twice(self) -> bool:
@@ -197,22 +198,6 @@ class Stepper:
         cuts = [*pairwise([*self._marks, *more])]
         return lanes_of(self._log, cuts, script, len(self.gpus))
 
-    def booked(self, lanes: Sequence[Lane]) -> tuple[GpuMemory, ...]:
-        """Replay the lanes of all GPUs; equal ones, such as those of replicas, once."""
-        known: list[tuple[Lane, Figures]] = []
-        gpus = []
-        for index, lane in enumerate(lanes):
-            figures = next((figures for other, figures in known if other == lane), None)
-            if figures is None:
-                figures = Replay(lane, self._workspaces).figures()
-                known.append((lane, figures))
-            gpus.append(self._memory_of(index, figures))
-        return tuple(gpus)
-
-    @property
-    def _workspaces(self) -> list[int]:
-        return self.hardware.workspaces(inference=self.training.inference)
-
     def _step(self, batch_size: int, num_updates: int = 1) -> tuple[tuple[tuple[str, Shape], ...], str]:
         self.gpus.phase = "between steps"
         if self.training.zero_grad != "after":
@@ -258,21 +243,6 @@ class Stepper:
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast("cuda") if self.training.amp else contextlib.nullcontext()
-
-    def _memory_of(self, index: int, figures: Figures) -> GpuMemory:
-        parts = dict(zip(KIND_NAMES, figures.parts, strict=True))
-        most = dict(zip(KIND_NAMES, figures.most, strict=True))
-        is_used = any(figures.parts)
-        parts["library workspaces"] = most["library workspaces"] = sum(self._workspaces) if is_used else 0
-        return GpuMemory(
-            device=f"cuda:{index}",
-            parts=tuple(parts[part] for part in PARTS),
-            phase=figures.phase,  # type: ignore[arg-type] # the phases are set above
-            capacity_bytes=self._capacities[index],
-            largest=tuple(most[part] for part in PARTS),
-            reserved_bytes=figures.reserved_bytes if is_used else 0,
-            context_bytes=self.hardware.reserve_bytes if is_used else 0,
-        )
 
 
 @contextlib.contextmanager

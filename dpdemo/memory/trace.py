@@ -8,14 +8,15 @@ pass can be booked twice although it was made once, and with other sizes than it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from dpdemo.virtual.accounts import ALLOCATED, FREED, KEPT
+from dpdemo.virtual.accounts import ALLOCATED, CHANGED, FREED, KEPT
 from dpdemo.virtual.blocks import Kind, rounded
 from dpdemo.virtual.caching import CachingAllocator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dpdemo.virtual.accounts import Event
     from dpdemo.virtual.caching import Block
@@ -86,6 +87,7 @@ def lanes_of(
     live = live_events(log[: cuts[0][0]])
     homes = {event[1]: event[2] for event in log if event[0] == ALLOCATED}
     numbers: list[dict[int, int]] = [{} for _ in range(num_gpus)]
+    streams: list[dict[int, int]] = [{0: 0} for _ in range(num_gpus)]
     parts: list[list[tuple[Step, ...]]] = [[] for _ in range(num_gpus)]
     sizes: list[list[tuple[int, ...]]] = [[] for _ in range(num_gpus)]
     for events in (live, *(log[begin:end] for begin, end in cuts)):
@@ -99,11 +101,11 @@ def lanes_of(
             index = homes.get(event[1])
             if index is not None:
                 number = numbers[index].setdefault(event[1], len(numbers[index]))
-                steps[index].append(_step(event, number))
+                steps[index].append(_step(event, number, streams[index]))
                 if event[0] == ALLOCATED:
                     taken[index].append(event[3])
         for index in range(num_gpus):
-            parts[index].append(tuple(steps[index]))
+            parts[index].append(tuple(_in_order(steps[index])))
             sizes[index].append(tuple(taken[index]))
     return [Lane(tuple(parts[index]), script, tuple(sizes[index])) for index in range(num_gpus)]
 
@@ -133,10 +135,18 @@ def _of_kind(event: Event, kind: int) -> Event:
 _KEEP = Step(KEPT, -1, 0, "", 0)
 
 
-def _step(event: Event, number: int) -> Step:
+def _step(event: Event, number: int, streams: dict[int, int]) -> Step:
+    """Make a step; streams are numbered as they come, since each model makes new ones."""
     if event[0] == ALLOCATED:
-        return Step(ALLOCATED, number, *event[4:])
+        kind, phase, stream = event[4:]
+        return Step(ALLOCATED, number, kind, phase, streams.setdefault(stream, len(streams)))
     return Step(event[0], number, 0 if event[0] == FREED else event[2], "", 0)
+
+
+def _in_order(steps: list[Step]) -> Iterator[Step]:
+    """Sort changes to one kind that follow each other: marking goes through a set, in any order."""
+    for run in groupby(steps, key=lambda step: (step.what, step.what == CHANGED and step.kind)):
+        yield from sorted(run[1]) if run[0][0] == CHANGED else run[1]
 
 
 class Replay:
@@ -232,51 +242,65 @@ class Replay:
         self.most[_ACTIVATION] = max(self.most[_ACTIVATION], self.held[_ACTIVATION])
 
 
-Terms = tuple[int, int, int]
-"""a, b and c of a size a + b · rows + c · batch, times a common divisor; see `fit`."""
+Terms = tuple[int, int, int, int]
+"""a, b, c and the divisor of a size (a + b · rows + c · batch) / divisor."""
+Points: TypeAlias = "Sequence[tuple[int, int]]"
+"""The rows of a GPU and the batch, for each lane."""
 
 
-def fit(lanes: Sequence[Lane], points: Sequence[tuple[int, int]]) -> Callable[[int, int], Lane] | None:
-    """Return the lane at any rows of the GPU and any batch, from three at (rows, batch); None if they differ.
+def fit(lanes: Sequence[Lane], points: Points) -> Callable[[int, int], Lane | None] | None:
+    """Return the lane at any rows of the GPU and any batch, from two or three at (rows, batch).
 
-    Each size must be a + b · rows + c · batch in whole numbers at all three; where rows and batches lie on a
-    line, b alone is used.
+    From two the simplest law is taken: a constant, a multiple of the rows or of the batch, or a line. From
+    three each size must be a + b · rows + c · batch, b and c not below 0; where rows and batches lie on a
+    line, b alone is used. None if lanes differ in more than sizes, or a size has no law. At a size below 1
+    there is no lane.
     """
     first = lanes[0]
     if any((lane.parts, lane.script) != (first.parts, first.script) for lane in lanes):
         return None
     columns = [[*zip(*sizes, strict=True)] for sizes in zip(*(lane.sizes for lane in lanes), strict=True)]
     distinct = [*dict.fromkeys(column for part in columns for column in part)]
-    terms = [solved for column in distinct if (solved := _solve(column, points)) is not None]
+    solve = _simplest if len(lanes) == 2 else _solve
+    terms = [solved for column in distinct if (solved := solve(column, points)) is not None]
     if len(terms) < len(distinct):
         return None
     place = {column: number for number, column in enumerate(distinct)}
     places = [[place[column] for column in part] for part in columns]
-    divisor = _determinant(points) or points[1][0] - points[0][0]
 
-    def at(rows: int, batch: int) -> Lane:
-        sizes = [-(-(a + b * rows + c * batch) // divisor) for a, b, c in terms]
+    def at(rows: int, batch: int) -> Lane | None:
+        sizes = [-(-(a + b * rows + c * batch) // divisor) for a, b, c, divisor in terms]
+        if min(sizes, default=1) < 1:
+            return None
         return replace(first, sizes=tuple(tuple(sizes[number] for number in part) for part in places))
 
     return at
 
 
-def _determinant(points: Sequence[tuple[int, int]]) -> int:
-    (x1, y1), (x2, y2), (x3, y3) = points
-    return (x2 - x1) * (y3 - y1) - (x3 - x1) * (y2 - y1)
+def _simplest(sizes: tuple[int, ...], points: Points) -> Terms | None:
+    (s1, s2), ((x1, y1), (x2, y2)) = sizes, points
+    if s1 == s2:
+        return s1, 0, 0, 1
+    if s1 * x2 == s2 * x1:
+        return 0, s1, 0, x1
+    if s1 * y2 == s2 * y1:
+        return 0, 0, s1, y1
+    return None if x1 == x2 else (s1 * (x2 - x1) - (s2 - s1) * x1, s2 - s1, 0, x2 - x1)
 
 
-def _solve(sizes: tuple[int, ...], points: Sequence[tuple[int, int]]) -> Terms | None:
-    """Return a, b and c times the divisor of `fit`; None where no line goes through all three."""
+def _solve(sizes: tuple[int, ...], points: Points) -> Terms | None:
+    """Return the terms of a size; None where no line goes through all three."""
     (x1, y1), (x2, y2), (x3, y3) = points
     s1, s2, s3 = sizes
-    divisor = _determinant(points)
+    divisor = (x2 - x1) * (y3 - y1) - (x3 - x1) * (y2 - y1)
     if divisor:
         b = (s2 - s1) * (y3 - y1) - (s3 - s1) * (y2 - y1)
         c = (x2 - x1) * (s3 - s1) - (x3 - x1) * (s2 - s1)
-        return divisor * s1 - b * x1 - c * y1, b, c
+        if min(b * divisor, c * divisor) < 0:  # it goes through any three points, such as those of squares
+            return None
+        return divisor * s1 - b * x1 - c * y1, b, c, divisor
     divisor = x2 - x1
     b = s2 - s1
     if not divisor or divisor * (s3 - s1) != b * (x3 - x1):
-        return (divisor * s1, 0, 0) if s1 == s2 == s3 and divisor else None
-    return divisor * s1 - b * x1, b, 0
+        return (s1, 0, 0, 1) if s1 == s2 == s3 else None
+    return divisor * s1 - b * x1, b, 0, divisor

@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import sys
 import threading
+import weakref
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -66,40 +67,46 @@ class _StandIn(ModuleType):
                 vars(self).pop(self._given.pop(), None)
 
 
-class _Config:
-    """The compiler's settings, of which checkpoints read and set one around each recomputation."""
+class _Part:
+    """A part of the compiler, with what is asked of it where nobody compiles; the rest is the compiler's."""
 
-    error_on_nested_fx_trace = True
-
-    def __init__(self, compiler: _StandIn) -> None:
-        self._compiler = compiler
-
-    def patch(self, *args: Any, **changes: Any) -> Any:
-        """Set nothing where nobody compiles."""
-        if [*changes] == ["error_on_nested_fx_trace"] and sys.modules.get(_COMPILER) is self._compiler:
-            return contextlib.nullcontext()
-        return self._compiler.real().config.patch(*args, **changes)
+    def __init__(self, compiler: _StandIn, name: str, **given: Any) -> None:
+        vars(self).update(given, _compiler=compiler, _name=name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self._compiler.real().config, name)
+        return getattr(getattr(self._compiler.real(), self._name), name)
 
 
 class _NotCompiling(_StandIn):
     """Stands in for `torch._dynamo` as long as nobody compiles."""
 
     def __init__(self) -> None:
-        super().__init__(_COMPILER, config=_Config(self))
-        self._left_alone: list[Any] = []
+        super().__init__(
+            _COMPILER,
+            # checkpoints read and set this one around each recomputation
+            config=_Part(self, "config", error_on_nested_fx_trace=True, patch=self._patch),
+            # a process group that begins clears the cache of rules, which is empty
+            trace_rules=_Part(self, "trace_rules", clear_lru_cache=lambda: None),
+            # DistributedDataParallel asks at construction; this is the compiler's default
+            utils=_Part(self, "utils", get_optimize_ddp_mode=lambda: "ddp_optimizer"),
+        )
+        self._left_alone: weakref.WeakSet[Any] = weakref.WeakSet()  # a closure may hold tensors
 
     def disable(self, fn: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:
         """Leave a function alone: it is called as it is."""
-        self._left_alone.append(fn)
+        self._left_alone.add(fn)
         return fn
 
     def graph_break(self, *_: object, **__: object) -> None:
         """Break no graph, for there is none."""
+
+    def _patch(self, *args: Any, **changes: Any) -> Any:
+        """Set nothing where nobody compiles."""
+        if [*changes] == ["error_on_nested_fx_trace"] and sys.modules.get(_COMPILER) is self:
+            return contextlib.nullcontext()
+        return self.real().config.patch(*args, **changes)
 
     def give_way(self) -> None:
         """Leave, and forget the functions that were left alone."""

@@ -79,6 +79,12 @@ class _Gpu:
             self.pools[name].bytes.change(sign * nbytes)
 
 
+def live_allocations(ledger: Ledger) -> list[Allocation]:
+    """List the allocations that are live, for who did not follow them from the start."""
+    found = (each for each in gc.get_objects() if type(each).__name__ == "Allocation")
+    return [each for each in found if each.ledger is ledger and hasattr(each, "nbytes")]
+
+
 class Accounts:
     """Follows every allocation of a ledger; those that are live when it begins are taken over."""
 
@@ -89,19 +95,15 @@ class Accounts:
         self.log: list[Event] | None = None  # every event from when somebody sets it
         self.num_allocations = 0
         self.kept_until = 0  # temporaries born up to here were still there when a backward pass began
-        for live in self._live():
+        for live in live_allocations(ledger):
             live.birth = self.allocated(live.index, live.nbytes, live.kind, is_peak=True)
         for index in range(ledger.num_gpus):
             self._set_peak(self.gpus[index])
 
-    def _live(self) -> list[Allocation]:
-        found = (each for each in gc.get_objects() if type(each).__name__ == "Allocation")
-        return [each for each in found if each.ledger is self.ledger and hasattr(each, "nbytes")]
-
     def start_log(self) -> list[Event]:
         """Return the log, which starts when this is first called, with what is live."""
         if self.log is None:
-            live = self._live() if self.num_allocations else []
+            live = live_allocations(self.ledger) if self.num_allocations else []
             live.sort(key=lambda each: each.birth)
             self.log = [
                 (ALLOCATED, each.birth, each.index, each.requested, self.kind_of(each), self.ledger.phase, 0)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from dpdemo.virtual.applying import Attribute, Patch, always, applied
 from dpdemo.virtual.blocks import Kind
-from dpdemo.virtual.kinds import mark_all
+from dpdemo.virtual.kinds import mark_all, noting_blocks
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.virtual.state import the_session
 
@@ -108,7 +109,7 @@ def one_of_many(world_size: int, rank: int = 0, *, gpus_per_node: int | None = N
         torch.cuda.set_device(local)
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
         block.callback(_destroy)
-        block.enter_context(applied(_patches()))
+        block.enter_context(applied(_patches(block)))
         yield
 
 
@@ -146,15 +147,30 @@ def _environment(world_size: int, rank: int, local: int, per_node: int) -> Itera
                 os.environ[name] = value
 
 
-def _patches() -> list[Patch]:
-    made = _begin_group(_c10d.init_process_group)
+def _patches(block: contextlib.ExitStack) -> list[Patch]:
+    made, meshed = _begin_group(_c10d.init_process_group), _patching(DeviceMesh.__init__, block)
     return [
+        Patch(DeviceMesh, "__init__", meshed, "who shards makes one first, and others need no DTensor"),
         *(Patch(owner, "init_process_group", made, "the group exists already") for owner in (_c10d, dist)),
         Patch(
             _cpp.Logger, "set_runtime_stats_and_log", always(None), "it warns of devices that it cannot time"
         ),
-        *_of_shards(),
     ]
+
+
+def _patching(original: Callable[..., Any], block: contextlib.ExitStack) -> Callable[..., Any]:
+    """Patch DTensor and `fully_shard` once a mesh is made: importing them takes as long as torch."""
+    is_patched = False
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> None:
+        nonlocal is_patched
+        if not is_patched:
+            is_patched = True
+            block.enter_context(applied(_of_shards()))
+        original(*args, **kwargs)
+
+    return make
 
 
 def _begin_group(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -196,7 +212,7 @@ def _of_shards() -> list[Patch]:
         Patch(
             FSDPParam,
             "init_all_gather_outputs",
-            _noting_blocks(FSDPParam.init_all_gather_outputs),
+            noting_blocks(FSDPParam.init_all_gather_outputs),
             "the ledger tells gathered blocks from other tensors",
         ),
         Patch(torch.Tensor, "is_meta", Attribute(_seen_as_meta), "a GPU's tensor is no meta tensor"),
@@ -212,15 +228,6 @@ def _during(fact: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
 
     return call
-
-
-def _noting_blocks(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def make(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        mark_all(self.all_gather_outputs, Kind.GATHERED_BLOCK)
-
-    return make
 
 
 def _seen_as_meta(tensor: torch.Tensor) -> bool:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed import constants, rpc
 
 from dpdemo.virtual.applying import always, replace, stands_in, wraps
-from dpdemo.virtual.labels import flat_tensors, label_of, stamp
+from dpdemo.virtual.labels import flat_tensors, gpu_of, label_of, stamp
 from dpdemo.virtual.ops import c10d, pending  # noqa: F401 - c10d registers
 from dpdemo.virtual.ops.collectives import gpu_of_group
 from dpdemo.virtual.process_groups import (
@@ -122,23 +122,30 @@ def _with_a_bucket_each(original: Callable[..., Any]) -> Callable[..., Any]:
             group, is_sparse, _, finds_unused, is_view, names, _, *rest = others
             rest = [[] if isinstance(each, list) else each for each in rest]  # limits of the later buckets
             others = (group, is_sparse, 1, finds_unused, is_view, names, 1, *rest)
-        with _making_buckets():
+        gpus = {gpu_of(parameter) for parameter in parameters}
+        _homes[id(self)] = gpus.pop() if len(gpus) == 1 else None
+        with _making_buckets(self):
             original(self, parameters, buckets, limits, *others)
 
     return init
 
 
-def _making_buckets() -> contextlib.AbstractContextManager[None]:
-    """Count the buckets that are made in a `with` block, if this rank is alone: no collective shows them."""
+_homes: dict[int, int | None] = {}
+"""By reducer, the GPU of all its parameters; None if they are on several, or on the host."""
+
+
+def _making_buckets(reducer: Any) -> contextlib.AbstractContextManager[None]:
+    """Count the buckets that a reducer makes in a `with` block; elsewhere a collective shows them."""
     session = the_session()
-    return session.current.having("makes_buckets", session.finish_alone is not None)
+    is_here = _homes.get(id(reducer)) == session.current.index
+    return session.current.having("makes_buckets", session.finish_alone is not None or is_here)
 
 
 @wraps(_cpp.Reducer, "_rebuild_buckets", why="C++ makes tensors without saying where")
 def _counting_them(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def rebuild(self: Any) -> Any:
-        with _making_buckets():
+        with _making_buckets(self):
             return original(self)
 
     return rebuild

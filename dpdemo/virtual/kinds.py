@@ -15,6 +15,7 @@ A storage may be taken for one thing first and for another later: what it is las
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -103,6 +104,18 @@ def _note_module(module: nn.Module) -> None:
     if mark_all(module._parameters.values(), Kind.PARAMETER):
         the_session().modules.add(module)
     mark_all(module._buffers.values(), Kind.BUFFER)
+
+
+def noting_blocks(original: Callable[..., None]) -> Callable[..., None]:
+    """Mark the whole parameters that `FSDPParam.init_all_gather_outputs` makes, and the shard of each."""
+
+    @functools.wraps(original)
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        mark_all(self.all_gather_outputs, Kind.GATHERED_BLOCK)
+        mark(getattr(self, "_sharded_param_data", None), Kind.PARAMETER)
+
+    return make
 
 
 def around_backward(run: Callable[[], Any]) -> Any:

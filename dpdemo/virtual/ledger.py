@@ -122,6 +122,7 @@ class Ledger:
     moved: BytesMoved = field(default_factory=BytesMoved)
     moved_in: dict[tuple[str, int | None, int | None], int] = field(default_factory=dict)
     accounts: Accounts | None = None
+    when_full: Callable[[int], object] | None = None
     stream_of: Callable[[int], int] = lambda _: 0  # the calling thread's current stream on a GPU
     num_ooms: list[int] = field(init=False)
     allowed: list[int | None] = field(init=False)  # the capacity, or the part of it that the program may use
@@ -174,6 +175,8 @@ class Ledger:
     def full(self, index: int, nbytes: int, allowed: int) -> Exception:
         """Note that GPU `index` has no room for `nbytes`, and build the error."""
         self.num_ooms[index] += 1
+        if self.when_full is not None:
+            self.when_full(index)
         if index not in self.fractions:
             return out_of_memory(index, nbytes, allowed, self.live[index])
         _, total = self.fractions[index]

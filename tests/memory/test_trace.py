@@ -102,7 +102,9 @@ whole = st.integers(0, 10**6)
 
 
 @given(
-    st.lists(st.tuples(whole, whole, whole), min_size=1, max_size=5), st.integers(4, 99), st.integers(2, 8)
+    st.lists(st.tuples(st.integers(1), whole, whole), min_size=1, max_size=5),
+    st.integers(4, 99),
+    st.integers(2, 8),
 )
 def test_sizes_on_a_line_are_those_at_any_batch(terms, batch, gpus):
     def lane(rows, batch):
@@ -126,6 +128,29 @@ def test_sizes_on_no_line_and_other_events_are_not_fitted():
     assert fit([lane(8), lane(16), lane(15)], points) is not None
     assert fit([lane(64), lane(256), lane(225)], points) is None
     assert fit([lane(8), lane(16, 1), lane(15)], points) is None
+
+
+def of_size(size):
+    part = (Step(ALLOCATED, 0, 0, "", 0),)
+    return Lane((part,), (), ((size,),))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [((7, 7), 7), ((80, 160), 400), ((320, 630), 1600), ((90, 170), 410)],
+    ids=["constant", "of the rows", "of the batch", "a line"],
+)
+def test_two_sizes_follow_the_simplest_law(sizes, wanted):
+    at = fit([*map(of_size, sizes)], [(8, 32), (16, 63)])
+    assert at(40, 160) == of_size(wanted)
+
+
+def test_sizes_below_one_make_no_lane_and_falling_ones_no_law():
+    at = fit([of_size(10), of_size(130)], [(8, 8), (15, 15)])
+    assert at(16, 16) is not None
+    assert at(2, 2) is None
+    squares = [(rows, rows + batch % 2) for rows, batch in ((32, 64), (64, 127), (3000, 6000))]
+    assert fit([of_size(rows * rows) for rows, _ in squares], squares) is None
 
 
 class Squares(nn.Module):

@@ -25,11 +25,12 @@ class Net(nn.Module):
         return self.layer(x){use}
 
 def predict():
-    return dpdemo.predict_memory(model="__main__:Net", inputs=["8x4"], gpus=2).gpus[1].peak_bytes
+    return dpdemo.predict_memory(model="__main__:Net", inputs=["8x4"], gpus=2{more}).gpus[1].peak_bytes
 """
 UNUSED = """
 assert predict() > 0
-assert not {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes"} & {*sys.modules}
+slow = {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor"}
+assert not slow & {*sys.modules}
 """
 KEPT = """
 from torch._dynamo import eval_frame
@@ -43,10 +44,17 @@ assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist() =
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "use", mostly_slow(["", " * bool(__import__('inspect').getmodule(sys._getframe()) is not torch)"], 2)
+    ("use", "more"),
+    mostly_slow(
+        [
+            ("", ', strategy="ddp"'),
+            (" * bool(__import__('inspect').getmodule(sys._getframe()) is not torch)", ""),
+        ],
+        2,
+    ),
 )
-def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use):
-    program = PREDICTS.format(use=use) + UNUSED + KEPT
+def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use, more):
+    program = PREDICTS.format(use=use, more=more) + UNUSED + KEPT
     run([sys.executable, "-c", program], check=True)
 
 
@@ -55,7 +63,7 @@ def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use):
     "use", [" * torch._dynamo.config.cache_size_limit", " * bool(__import__('torch._dynamo.utils').__file__)"]
 )
 def test_a_model_that_asks_for_the_compiler_gets_it(use):
-    program = PREDICTS.format(use=use) + "assert predict() > 0\n" + KEPT
+    program = PREDICTS.format(use=use, more="") + "assert predict() > 0\n" + KEPT
     run([sys.executable, "-c", program], check=True)
 
 
@@ -109,6 +117,7 @@ def test_a_question_about_a_symbol_goes_to_the_module(shapes):
 def test_a_model_that_asks_for_sympy_gets_it():
     use = " * int(__import__('sympy').Integer(1)) + isinstance(x, __import__('sympy').Basic)"
     program = (
-        PREDICTS.format(use=use) + 'assert predict() > 0\nassert sys.modules["sympy"].Basic.__mro__[1:]\n'
+        PREDICTS.format(use=use, more="")
+        + 'assert predict() > 0\nassert sys.modules["sympy"].Basic.__mro__[1:]\n'
     )
     run([sys.executable, "-c", program], check=True)

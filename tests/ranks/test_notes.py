@@ -14,6 +14,7 @@ from dpdemo.models.frames import without_watchers
 from dpdemo.ranks.events import Began, Event, FileWritten, Unobserved
 from dpdemo.ranks.observe.follow import observe
 from dpdemo.ranks.observe.notes import Notes
+from dpdemo.virtual import virtual_gpus
 from dpdemo.virtual.applying import _ABSENT, attributes
 from dpdemo.virtual.ops.collectives import listeners
 
@@ -96,18 +97,19 @@ def test_an_observer_that_cannot_begin_is_noted_and_no_file_is_made_for_it_alone
 
 
 def test_all_observers_find_what_they_replace_and_put_it_back(tmp_path):
-    notes, backward, before = Notes(tmp_path), torch.autograd.backward, list(listeners)
-    observe(notes, is_launched=False, is_late=False)
-    assert notes.first == [Began()]
-    assert torch.autograd.backward is not backward
-    applied = list(notes.patches._undo)
-    assert len(applied) > 20
-    notes.close()
-    assert torch.autograd.backward is backward
-    assert listeners == before
-    for owner, name, _ in applied:
-        first = next(value for at, key, value in applied if at is owner and key == name)
-        assert attributes(owner).get(name, _ABSENT) is first
+    with virtual_gpus(2):
+        notes, backward, before = Notes(tmp_path), torch.autograd.backward, list(listeners)
+        observe(notes, is_launched=False, is_late=False)
+        assert notes.first == [Began()]
+        assert torch.autograd.backward is not backward
+        applied = list(notes.patches._undo)
+        assert len(applied) > 20
+        notes.close()
+        assert torch.autograd.backward is backward
+        assert listeners == before
+        for owner, name, _ in applied:
+            first = next(value for at, key, value in applied if at is owner and key == name)
+            assert attributes(owner).get(name, _ABSENT) is first
 
 
 def test_a_file_of_notes_needs_no_torch():

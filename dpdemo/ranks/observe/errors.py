@@ -14,6 +14,7 @@ from typing import Any
 from dpdemo.models.advice import advice
 from dpdemo.models.frames import is_installed, users_frames, without_watchers
 from dpdemo.ranks.events import Failure
+from dpdemo.ranks.observe import full_gpu
 from dpdemo.ranks.observe.notes import NOWHERE, Notes, short
 from dpdemo.virtual.applying import Wrap
 
@@ -42,7 +43,7 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
             text = without_watchers("".join(traceback.format_exception(kind, error, trace)))
         found: list[str] = []
         with contextlib.suppress(Exception):
-            found = hints(error) or list(advice(error, is_of_rank=True))
+            found = [*full_gpu.lines(error), *(hints(error) or advice(error, is_of_rank=True))]
         failure = Failure(
             text=first_lines(kind, error),
             at=f"{short(users[-1].filename)}:{users[-1].lineno}" if users else NOWHERE,

@@ -76,6 +76,7 @@ def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict
         dtensors,
         errors,
         files,
+        full_gpu,
         graph,
         hints,
         loaders,
@@ -109,6 +110,7 @@ def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict
         "files": lambda: files.watch(notes, lambda: made.total),
         "numbers that are read": lambda: reads.watch(notes, lambda: made.total),
         "steps for --check": lambda: taps.watch(notes) if is_launched else None,
+        "what a full GPU holds": lambda: full_gpu.watch(notes),
         "processes": lambda: None if is_late else errors.watch_processes(notes.around),
     }.items():
         notes.install(name, begin)
