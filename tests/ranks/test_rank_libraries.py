@@ -106,6 +106,7 @@ _PROGRAMS = {
     "ZeRO 1": ("deepspeed", _DEEPSPEED.replace("STAGE", "1")),
     "ZeRO 3": ("deepspeed", _DEEPSPEED.replace("STAGE", "3")),
 }
+_COMPARED = {"accelerate", "Trainer", "Lightning", "ZeRO 1"}
 
 
 @pytest.mark.slow
@@ -121,6 +122,7 @@ def test_a_library_trains_on_ranks(tmp_path, monkeypatch, name):
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert report["mistakes"] == []
+    assert report["comparison"]["verdict"] in (["equal"] if name in _COMPARED else ["equal", "not checked"])
     assert [rank["exit_code"] for rank in report["ranks"]] == [0, 0]
     models = [rank["models"] for rank in report["ranks"]]
     assert all(model["steps"] >= 4 for rank in models for model in rank)
