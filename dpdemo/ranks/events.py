@@ -543,6 +543,13 @@ class Replicated(Event):
 
 
 @dataclass(frozen=True)
+class SameRows(Event):
+    """Tensor parallelism joins these ranks: they compute the same rows (`observe/dtensors.py`)."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class PathMade(Event):
     """The program made a folder or a file (`observe/files.py`)."""
 

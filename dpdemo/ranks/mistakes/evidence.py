@@ -16,6 +16,7 @@ from dpdemo.ranks.events import (
     Parameters,
     Read,
     Rows,
+    SameRows,
     Steps,
     Unsynced,
 )
@@ -130,9 +131,16 @@ class Evidence:
         return *wrapped, *(team for team in self.by_hand if team.is_shared())
 
     def crews(self, *, shared: bool = False) -> dict[tuple[int, ...], list[Noted]]:
-        """Return each set of ranks that trains some model, or shares one."""
+        """Return each set of ranks that trains some model, or with `shared` that divides its rows."""
         teams = self.shared if shared else (*self.wrapped, *self.by_hand)
-        return {team.ranks: [self.ranks[rank] for rank in team.ranks] for team in teams}
+        crews = {self._apart(team.ranks) if shared else team.ranks for team in teams}
+        return {ranks: [self.ranks[rank] for rank in ranks] for ranks in sorted(crews) if len(ranks) > 1}
+
+    def _apart(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        """Leave out the ranks that tensor parallelism gives the rows of another."""
+        return tuple(
+            rank for rank in ranks if all(rank == min(event.ranks) for event in self.ranks[rank][SameRows])
+        )
 
     def _teams(self, kind: type[ModelMade | ByHand]) -> tuple[Team, ...]:
         found = {

@@ -1,10 +1,10 @@
-"""Observe tensors that are declared the same on all ranks: `DTensor.from_local` with Replicate()."""
+"""Observe what is the same on all ranks: tensors that are declared so, and the rows of tensor parallelism."""
 
 from typing import Any
 
 import torch
 
-from dpdemo.ranks.events import Replicated
+from dpdemo.ranks.events import Replicated, SameRows
 from dpdemo.ranks.observe.models import ranks_of_mesh
 from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import total, values
@@ -33,4 +33,16 @@ def watch(notes: Notes) -> None:
             note(local_tensor, made)
             return made
 
+    def joined(module: Any) -> None:
+        @notes.around(module, "parallelize_module", why="its ranks compute the same rows")
+        def parallelize(run: Any, model: Any, device_mesh: Any = None, *args: Any, **kwargs: Any) -> Any:
+            made = run(model, device_mesh, *args, **kwargs)
+            note_joined(device_mesh)
+            return made
+
+    @never_raises
+    def note_joined(mesh: Any) -> None:
+        notes.write(SameRows(tuple(ranks_of_mesh(mesh))))
+
     notes.when_imported("torch.distributed.tensor._api", follow)
+    notes.when_imported("torch.distributed.tensor.parallel", joined)

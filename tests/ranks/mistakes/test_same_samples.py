@@ -1,6 +1,10 @@
 """All ranks drew the same samples."""
 
+from dataclasses import replace
+
 from rankevents import MADE, epoch, loss, rows, texts
+
+from dpdemo.ranks.events import SameRows
 
 
 def run(*epochs, used=16, drawn=(16, 4), ranks=2):
@@ -39,6 +43,21 @@ def test_disjoint_samples_are_right():
 
 def test_shards_with_the_same_indices_are_right():
     assert texts([MADE, *rows(1), epoch(0, 1, dataset=1)], [MADE, *rows(2), epoch(0, 1, dataset=2)]) == []
+
+
+def test_ranks_that_tensor_parallelism_joins_draw_the_same_rows():
+    whole = MADE, *rows(1, 2), epoch(0, 1, 2, 3)
+    assert texts([SameRows((0, 1)), *whole], [SameRows((0, 1)), *whole]) == []
+
+
+def test_of_two_pairs_that_tensor_parallelism_joins_each_has_samples_of_its_own():
+    def noted(ranks, *indices):
+        return [replace(MADE, ranks=[0, 1, 2, 3]), SameRows(ranks), *rows(1, 2), epoch(*indices)]
+
+    assert texts(*[noted((0, 1), 0, 2)] * 2, *[noted((2, 3), 1, 3)] * 2) == []
+    assert texts(*[noted((0, 1), 0, 1)] * 2, *[noted((2, 3), 0, 1)] * 2) == [
+        "Each of 2 ranks drew all 2 samples: an epoch is 2 epochs"
+    ]
 
 
 def test_an_epoch_of_evaluation_is_left_alone():
