@@ -200,6 +200,7 @@ class Unsynced(Event):
     backward_at: str = ""  # the line of the last backward pass before it
     no_sync: str = ""  # the line that told the wrapper not to average
     was_averaged: bool = False  # whether another backward pass since the step before was averaged
+    was_called: bool = True  # whether the wrapper itself was ever called
 
 
 @dataclass(frozen=True)

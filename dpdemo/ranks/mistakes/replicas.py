@@ -51,15 +51,22 @@ def _is_explained(evidence: Evidence, team: Team, first: Parameters) -> bool:
     """Return whether another mistake names the cause: other hyperparameters, or a wrapper that is gone."""
     if any(noted[WrapperGone] for noted in evidence.ranks.values()):
         return True
+    if _unsynced_by(team, first.steps):
+        return False
     found = differing_hyperparameters([noted[Hyperparameters] for noted in team.noted])
     return bool(first.steps) and found is not None and found.step <= first.steps
+
+
+def _unsynced_by(team: Team, step: int) -> list[Unsynced]:
+    """Return the first steps without averaged gradients up to a step."""
+    return [event for noted in team.noted for event in noted[Unsynced] if event.step <= max(step, 1)]
 
 
 def _explain(team: Team, first: Parameters) -> Mistake:
     steps = first.steps
     when = f"after step {steps}" if steps else "before step 1"
     differ = f"{_names(team)} between ranks {when}"
-    unsynced = [event for noted in team.noted for event in noted[Unsynced] if event.step <= max(steps, 1)]
+    unsynced = _unsynced_by(team, steps)
     late = [event for noted in team.noted for event in noted[Late]]
     if steps and unsynced:
         return _unsynced(differ, unsynced)
@@ -141,6 +148,8 @@ def _unsynced(differ: str, unsynced: Sequence[Unsynced]) -> Mistake:
         advice = f"no gradient reached {', '.join(unused)}: find_unused_parameters=True"
     elif bypass:
         at, advice = bypass, "call the DistributedDataParallel module itself, not its `.module`"
+    elif not event.was_called:
+        advice = "the wrapper was never called: call it in place of the module that it wraps"
     return Mistake(f"No gradient was averaged; {differ}", at, advice)
 
 

@@ -13,6 +13,10 @@ from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 from dpdemo.ranks.samples import Together
 
 _REMEDY = "give it the whole set, or leave the loader of a split set out of prepare()"
+_OF_SETS = (
+    "make the same set on all ranks (one seed for random rows), or leave DistributedSampler out if each rank "
+    "is meant to have rows of its own"
+)
 
 
 @mistake("split-twice")
@@ -45,7 +49,7 @@ def find(evidence: Evidence) -> Found:
                     f"Each rank has a data set of its own, and {first.splitter} gives it a part of that: "
                     f"{_left_out(epoch)} samples were left out",
                     first.at,
-                    _REMEDY,
+                    _OF_SETS if first.splitter == "DistributedSampler" else _REMEDY,
                 )
 
 

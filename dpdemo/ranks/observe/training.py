@@ -263,7 +263,9 @@ class TrainingNotes:
             model.is_unsynced_noted = True
             unused, was_averaged = tuple(model.unused()[:_MAX_NAMES]), bool(model.averaged)
             asked = model.steps, self.pass_at, self.no_sync
-            self.notes.write(Unsynced(model.name, at, model.bypass, unused, *asked, was_averaged))
+            self.notes.write(
+                Unsynced(model.name, at, model.bypass, unused, *asked, was_averaged, bool(model.forwards))
+            )
 
     @never_raises
     def scaled(self, optimizer: Any, state: Any) -> None:

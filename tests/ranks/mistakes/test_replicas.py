@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rankevents import AT, MADE, MODEL, mistakes, parameters
 
-from dpdemo.ranks.events import Late, ModelMade, Rows, StateLoaded, Steps, Trained, Unsynced
+from dpdemo.ranks.events import Hyperparameters, Late, ModelMade, Rows, StateLoaded, Steps, Trained, Unsynced
 
 
 def run(*first_and_second, **values):
@@ -60,6 +60,26 @@ def test_a_step_without_averaging_is_named_with_the_call_that_went_past_the_wrap
     (found,) = run((1, 2), (1, 3), more=[Unsynced(MODEL, AT, "train.py:7")])
     assert found.text == "No gradient was averaged; the parameters differ between ranks after step 1"
     assert (found.at, "`.module`" in found.advice) == ("train.py:7", True)
+
+
+def test_a_wrapper_that_was_never_called_is_the_advice():
+    (found,) = run((1, 2), (1, 3), more=[Unsynced(MODEL, AT, was_called=False)])
+    assert found.advice.startswith("the wrapper was never called")
+
+
+def test_steps_without_averaging_are_named_beside_hyperparameters_that_differ():
+    found = mistakes(
+        *(
+            [
+                MADE,
+                *parameters(1, sum_),
+                Unsynced(MODEL, AT),
+                Hyperparameters("SGD", (0, 1), AT, (1,), ({"lr": rate},)),
+            ]
+            for sum_, rate in ((2, 0.1), (3, 0.2))
+        )
+    )
+    assert [each.text.split()[0] for each in found] == ["The", "No"]
 
 
 def test_unused_parameters_are_the_advice():
