@@ -167,7 +167,17 @@ def lay_out(blocks: Iterable[Block], canvas: Canvas) -> Iterator[Line]:
         elif isinstance(block, Table):
             yield from map(_stripped, _table_lines(block, canvas))
         else:
-            yield from map(_stripped, wrap(canvas.fitted(block), canvas.width))
+            yield from map(_stripped, _hanging(canvas.fitted(block), canvas.width))
+
+
+def _hanging(line: Line, width: int) -> list[Line]:
+    """Break a line between words; what follows stands below its first word."""
+    text = plain(line)
+    indent = len(text) - len(text.lstrip(" "))
+    if not text.strip() or "\n" in text or indent > width // 2:
+        return wrap(line, width)
+    first = (" " * indent, "")
+    return [(first, *part) for part in wrap(_cut(line, indent, len(text)), width - indent)]
 
 
 def wrap(line: Line, width: int) -> list[Line]:

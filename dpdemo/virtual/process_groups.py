@@ -82,9 +82,10 @@ class OverGloo(_cpp.ProcessGroupGloo):  # type: ignore[misc]
 
     def __init__(self, store: Any, rank: int, size: int, options: Options | None = None) -> None:
         self.nccl_options = options or Options()
-        # torchrun keeps its store when it restarts ranks, with the addresses of those that are gone
-        prefixed = _cpp.PrefixStore(f"attempt {attempt()}/", store)
-        super().__init__(prefixed, rank, size, timeout=self.nccl_options._timeout)
+        # A store outlives groups and, under torchrun, ranks: it has the addresses of those that are gone
+        kept = _cpp.PrefixStore(f"attempt {attempt()}/", store)
+        turn = kept.add(f"turn of rank {rank}", 1)  # all members make a group equally often
+        super().__init__(_cpp.PrefixStore(f"{turn}/", kept), rank, size, timeout=self.nccl_options._timeout)
 
     def register_mem_pool(self, *_: Any, **__: Any) -> Any:
         """Refuse NCCL's memory pools."""

@@ -185,6 +185,23 @@ def test_two_ranks_hold_what_nccl_leaves(two, part):
     compare(two, [cell for cell in TABLE if is_in(cell)])
 
 
+def test_ranks_may_join_again_what_they_have_left(two):
+    """With the same name in the same store, which still has the addresses of the first group."""
+    store, sums = dist.HashStore(), [[], []]
+    left = threading.Barrier(2)
+
+    def work(rank):
+        for _ in range(3):
+            group = ProcessGroupNCCL(store, rank, 2)
+            rows = torch.full((2,), rank + 1.0, device=f"cuda:{rank}")
+            group.allreduce([rows]).wait()
+            sums[rank].append(rows.tolist())
+            left.wait(PATIENCE_S)
+
+    two.each(work)
+    assert sums == [[[3.0, 3.0]] * 3] * 2
+
+
 def test_a_callback_of_a_collective_may_synchronise(two):
     """PowerSGD's hook does, on the thread of gloo that has yet to end the collective."""
     is_waited_for, found = threading.Event(), [None, None]
