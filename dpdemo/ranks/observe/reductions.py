@@ -23,6 +23,8 @@ class Reductions:
         self.gradients: set[int] = set()
         self.parameters: set[int] = set()
         self.num_elements = self.exchanged = self.largest = 0
+        self.before_pass = 0  # elements reduced before the first backward pass since a step
+        self.has_pass = False
         self.sends_rows = False
         self.ranks: list[int] = []
 
@@ -30,6 +32,11 @@ class Reductions:
         """Remember an optimizer's parameters."""
         for each in filter(is_plain, parameters):
             self.known.setdefault(each.numel(), []).append(weakref.ref(each))
+
+    def pass_begins(self) -> None:
+        """Remember what was reduced before: it is of no gradient of this pass."""
+        if not self.has_pass:
+            self.before_pass, self.has_pass = self.num_elements, True
 
     def add(self, group: Any, tensors: list[torch.Tensor]) -> None:
         """Remember a reduction."""
@@ -63,7 +70,6 @@ class Optimized(Model):
         super().__init__(name, ranks, parameters)
         self.at = at
         self.seen_norms = norms
-        self.reduced_before = 0
         self.exchanged = [0, 0]  # elements of all collectives up to the first step, and up to the last one
         self.counts: dict[str, Any] = {"all": 0, "some": 0, "none": 0}
         self.names = {id(each): f"{list(each.shape)} ({number})" for number, each in enumerate(parameters)}
@@ -104,13 +110,12 @@ class Optimized(Model):
         if not trained:
             return
         found = sum(id(each) in reduced.gradients for each in trained)
-        flat = reduced.num_elements - self.reduced_before >= sum(each.numel() for each in trained)
+        flat = reduced.num_elements - reduced.before_pass >= sum(each.numel() for each in trained)
         self.is_idle, self.sends_rows = False, reduced.sends_rows
         self.is_local |= any(id(each) in reduced.parameters for each in trained)
         kind = "all" if flat or found == len(trained) else "some" if found else "none"
         self.counts[kind] += 1
         self.exchanged = [self.exchanged[0] if self.steps > 1 else reduced.exchanged, reduced.exchanged]
-        self.reduced_before = reduced.num_elements
         reduced.gradients -= self.parameters.keys()
 
 

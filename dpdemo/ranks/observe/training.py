@@ -150,6 +150,7 @@ class TrainingNotes:
     def pass_begins(self, tensors: Any) -> None:
         """Remember the line of a backward pass, and whether its loss is finite."""
         self.pass_at = users_line()
+        self.reduced.pass_begins()
         loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
         self.finite.loss(loss, self.pass_at)
 
@@ -229,7 +230,7 @@ class TrainingNotes:
         """Look at the models after a step: at averaged gradients, and whether parameters are equal."""
         if optimizer is not self.outer:
             return
-        self.outer, self.finite.first = None, None
+        self.outer, self.finite.first, self.reduced.has_pass = None, None, False
         self.steps += 1
         for model in self.of(optimizer):
             self._stepped(model, users_line())

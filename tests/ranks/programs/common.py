@@ -9,7 +9,8 @@ from torch import nn
 
 def start(seed=0):
     """Join the ranks; return this one's number and the number of ranks."""
-    dist.init_process_group("nccl")
+    if not dist.is_initialized():  # by the program before, where several are run as one
+        dist.init_process_group("nccl")
     rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(rank)
     torch.manual_seed(seed)

@@ -25,4 +25,3 @@ for step in range(4):
     opt.zero_grad()
     loss.backward()
     opt.step()
-dist.destroy_process_group()
