@@ -3,6 +3,7 @@
 import gc
 import json
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -104,14 +105,20 @@ def main(width, *names):
     torch.cuda.set_device(dist.get_rank())
     peaks = {}
     for name in names:
+        before = torch.cuda.memory_allocated()
         model = build(name, CASES[name], width)
         optimizer = torch.optim.AdamW(model.parameters())
         for _ in range(2):
+            time.sleep(0.05)  # gloo's threads let go of a collective's tensors a moment after it is over
             torch.cuda.reset_peak_memory_stats()
             step(model, optimizer)
         peaks[name] = torch.cuda.max_memory_allocated()
         del model, optimizer
-        gc.collect()  # fully_shard leaves cycles
+        for _ in range(100):
+            gc.collect()  # fully_shard leaves cycles
+            if torch.cuda.memory_allocated() <= before:
+                break
+            time.sleep(0.05)
     gathered = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, peaks)
     if dist.get_rank() == 0:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -154,6 +154,7 @@ steps = st.one_of(
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @given(st.lists(steps, max_size=40))
 def test_the_peak_is_told_as_if_all_that_lived_then_had_been_noted(program):
     ledger, oracle = Ledger(NUM_GPUS), Oracle()

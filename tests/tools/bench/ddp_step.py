@@ -64,7 +64,7 @@ if "--ledger" in sys.argv:
     from dpdemo.ranks.observe.training import TrainingNotes
 
     sums = [
-        timed(TrainingNotes, "pass_begins", "pass_ended", "begins_step", "stepped", "_look_at_bucket"),
+        timed(TrainingNotes, "pass_begins", "pass_ended", "begins_step", "stepped", "collective"),
         timed(OptimizerNotes, "steps"),
     ]
 with Dispatched() if "--dispatched" in sys.argv else contextlib.nullcontext():
