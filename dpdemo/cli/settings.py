@@ -9,6 +9,7 @@ import typer
 from dpdemo.cli.edge import Edge
 from dpdemo.cli.options import CONFIG_KEYS, is_typed
 from dpdemo.config.fields import KEYS, Config
+from dpdemo.config.gpus import parse_gpus
 from dpdemo.config.kinds import unknown_key
 from dpdemo.config.load import expect_strategy, make_config
 from dpdemo.config.targets import is_target
@@ -78,9 +79,16 @@ def read_settings(
     """
     given, edge = ctx.params, ctx.obj
     edge.parameters = given
+    named = {key: name for name, key in _KEYS_OF_ARGUMENTS.items() if given.get(name)}
+    if "gpus" in named:  # before what it excludes: a config or a model may have been meant
+        try:
+            parse_gpus(given["gpus_argument"])
+        except UsageError:
+            edge.names |= named
+            raise
     for first, other in (*_KEYS_OF_ARGUMENTS.items(), ("quiet", "verbose")):
         exclusive(ctx, first, other)
-    edge.names |= {key: name for name, key in _KEYS_OF_ARGUMENTS.items() if given.get(name)}
+    edge.names |= named
     file = given.get("config")
     values, where = read_mapping(Path(file)) if file is not None else ({}, {})
     typed = {**_typed_keys(given, edge), **(above or {})}

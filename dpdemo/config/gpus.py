@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dpdemo.arithmetic.limits import MAX_GPUS
+from dpdemo.config.catalogue import MODELS
 from dpdemo.config.numbers import whole_number
 from dpdemo.errors import UsageError
 from dpdemo.wording import show
@@ -55,7 +56,7 @@ def _meant(text: str) -> str:
         return f"write the ordinals alone: `{{gpus=[{', '.join(named)}]}}`"
     if text.endswith((".yaml", ".yml")):
         return f"pass a config as `{{config={text}}}`"
-    if ".py" in text:
+    if ".py" in text or text in MODELS:
         return f"pass a model as `{{model={text}}}`"
     return "separate ordinals by single commas: 0,1,2"
 

@@ -122,6 +122,8 @@ ANSWERED = [
     ("run 2 --gpus 4", "got both - at argument GPUS and option `--gpus`"),
     ("run --timeout soon", "Invalid value for '--timeout'"),
     ("run extra", "got 'extra' - at argument GPUS hint: separate ordinals"),
+    ("run c.yaml --gpus 3", "got 'c.yaml' - at argument GPUS hint: pass a config as `--config c.yaml`"),
+    ("explain cnn --gpus 3", "got 'cnn' - at argument GPUS hint: pass a model as `--model cnn`"),
     ("simulate zz", "got 'zz' - at argument GPUS"),
     ("run --timeout 5", "expected `--strategy ddp` beside it, got none - at option `--timeout`"),
     ("page --model cnn", "No such option: --model"),
