@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import torch
 
 from dpdemo.models.frames import without_watchers
 from dpdemo.ranks.events import Began, Event, FileWritten, Unobserved
+from dpdemo.ranks.observe.files import FileNotes
 from dpdemo.ranks.observe.follow import observe
 from dpdemo.ranks.observe.notes import Notes
 from dpdemo.virtual import virtual_gpus
@@ -115,3 +117,15 @@ def test_all_observers_find_what_they_replace_and_put_it_back(tmp_path):
 def test_a_file_of_notes_needs_no_torch():
     code = "import sys, dpdemo.ranks.observe.notes; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0
+
+
+def test_a_file_is_noted_while_python_looks_for_the_folder_of_temporary_files(tmp_path, monkeypatch):
+    """It holds a lock meanwhile, and the first file of a rank's notes may be made then."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    found = FileNotes(Notes(tmp_path / "new"), lambda: 0)
+    with tempfile._once_lock:
+        thread = threading.Thread(target=found.makes, args=(tmp_path / "made",), kwargs={"is_folder": True})
+        thread.daemon = True
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()

@@ -43,8 +43,12 @@ def _is_named_by_chance(path: str) -> bool:
 
 
 def _is_temporary(path: str) -> bool:
-    """Return whether a path is in the folder for temporary files, and not in the program's own."""
-    return path.startswith(tempfile.gettempdir() + os.sep) and not path.startswith(str(Path.cwd()) + os.sep)
+    """Return whether a path is in the folder for temporary files, and not in the program's own.
+
+    `tempfile.gettempdir` opens files while it holds a lock: called for these, it would wait for itself.
+    """
+    folder = tempfile.tempdir or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - nothing is made there
+    return path.startswith(os.fsdecode(folder) + os.sep) and not path.startswith(str(Path.cwd()) + os.sep)
 
 
 def _is_programs_own() -> bool:
