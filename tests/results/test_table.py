@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from samples import called, drawn, interrupted, observed, reports, returning_a_dict, simulated, write
 
+from dpdemo.results.table import Canvas, lay_out, plain, styled
+
 GOLDEN = Path(__file__).parent / "golden"
 
 PICTURES = {
@@ -114,3 +116,8 @@ def test_idle_devices_are_red_and_named_idle_and_short_ones_yellow():
     assert idle.startswith("\x1b[31mcuda:7")
     assert "idle" in idle
     assert short.startswith("\x1b[33mcuda:4")
+
+
+def test_what_is_broken_stands_below_the_first_word_of_its_line():
+    lines = [plain(line) for line in lay_out([styled("  give all ranks the same values")], Canvas(16))]
+    assert lines == ["  give all ranks", "  the same", "  values"]
