@@ -11,7 +11,7 @@ UNIT = 1000 * 2**20
 
 
 class Published(NamedTuple):
-    """How far predictions are off, as shares."""
+    """The errors of predictions, as shares of what was measured."""
 
     num_cases: int
     median: float

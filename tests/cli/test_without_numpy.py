@@ -27,3 +27,9 @@ def test_the_report_is_complete_and_without_a_warning(program, without_numpy, co
     ended = program(*command.split(), PYTHONPATH=without_numpy)
     assert (ended.code, ended.err) == (0, "")
     assert "batch size" in ended.out
+
+
+@pytest.mark.slow
+def test_ranks_print_what_the_readme_shows(program, without_numpy):
+    ended = program("exec", "--ranks", "2", "-m", "dpdemo.examples.ddp", PYTHONPATH=without_numpy)
+    assert (ended.code, ended.err.splitlines()[:2]) == (0, ["", "Ran on 2 ranks: -m dpdemo.examples.ddp"])

@@ -69,7 +69,7 @@ class Step:
     drifted: frozenset[str] = frozenset()
     """The parameters that differ between ranks at a later step."""
     scale: float = 1.0
-    """What one process's gradients are multiplied by, since it divides by a rank's number of rows."""
+    """The factor of one process's gradients, since it divides by a rank's number of rows."""
 
     @property
     def data(self) -> tuple[Side, ...]:

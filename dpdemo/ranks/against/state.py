@@ -19,7 +19,7 @@ Key = tuple[str, int]
 
 @dataclass
 class Window:
-    """What happened since the last step of an optimizer; several optimizers may make a step with it."""
+    """The events since the last step of an optimizer; several optimizers may make a step with them."""
 
     is_stepped: bool = False
     backward: list[Backward] = field(default_factory=list)

@@ -53,7 +53,7 @@ class Backward:
     averaged: tuple[float, ...] = ()
     """Over how many elements each reduction of the loss averages; 1 for a sum."""
     divisors: tuple[float, ...] = ()
-    """What the program divides each of them by."""
+    """The number that the program divides each of them by."""
     over: tuple[Shape, ...] = ()
     """The shape that each of them reduces."""
     nodes: tuple[Node, ...] = ()
@@ -61,7 +61,7 @@ class Backward:
 
     @property
     def elements(self) -> tuple[float, ...]:
-        """What each reduction of the loss is divided by in all."""
+        """The number that each reduction of the loss is divided by in all."""
         return tuple(a * b for a, b in zip(self.averaged, self.divisors, strict=True))
 
 

@@ -14,8 +14,8 @@ from dpdemo.ranks.samples import Together
 
 _REMEDY = "give it the whole set, or leave the loader of a split set out of prepare()"
 _OF_SETS = (
-    "make the same set on all ranks (one seed for random rows), or leave DistributedSampler out if each rank "
-    "is meant to have rows of its own"
+    "make the same set on all ranks (one seed for random rows), or leave DistributedSampler out where each "
+    "rank has rows of its own on purpose"
 )
 
 

@@ -18,7 +18,7 @@ class FiniteNotes:
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
         self.first: tuple[str, str, str] | None = None
-        """What was not finite first since the last step, its line and value."""
+        """The first number since the last step that was not finite: its kind, line and value."""
         self.is_noted = False
 
     def loss(self, loss: Any, at: str) -> None:

@@ -33,7 +33,7 @@ class Notes:
     def __init__(self, folder: Path) -> None:
         self.until_end = contextlib.ExitStack()
         self.first: list[Event] = [Began()]
-        """Events that are written before the first other one: a process that is no rank makes no file."""
+        """Events that are written before the first other one: a process that notes nothing makes no file."""
         self.path = folder / f"{os.getpid()}.jsonl"
         self.process = os.getpid()
         self.num_written = 0
@@ -68,7 +68,7 @@ class Notes:
 
     @functools.cached_property
     def patches(self) -> "Patches":
-        """What observers have replaced."""
+        """The functions that observers have replaced."""
         found = _patches()
         self.until_end.callback(found.undo)
         return found

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -31,6 +32,8 @@ def _open_gpus(load: Callable[[ModuleType], None], torch: ModuleType) -> None:
     """Load torch while real GPUs are hidden, and open the virtual ones."""
     chosen = os.environ.get(hook.VISIBLE)
     os.environ[hook.VISIBLE] = hook.HIDDEN
+    # torch warns on import if NumPy is not installed; `dpdemo exec` in one process ignores that, too
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     load(torch)
     if hook.GPUS not in os.environ:
         return
