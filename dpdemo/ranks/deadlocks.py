@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import inf
 from signal import Signals
 
-from dpdemo.ranks.events import NEW_GROUP, Collective
+from dpdemo.ranks.events import NEW_GROUP, POINT_TO_POINT, Collective
 from dpdemo.ranks.log import PAIR, RankLog
 from dpdemo.wording import counted
 
@@ -39,6 +39,10 @@ _LOCAL = (
 _OTHER_NUMBER = " (another number of groups before)"
 _PAIRS = (
     "A send and its recv meet only if one rank sends while the other receives: turn the order on one side."
+)
+_UNPAIRED = (
+    "Each send needs a recv on the other rank, and each recv a send: look for one that the other rank leaves "
+    "out, as in a last micro-batch or under a branch on the rank."
 )
 
 
@@ -124,13 +128,13 @@ def stuck(ranks: Sequence[RankLog]) -> tuple[str, ...]:
         waiting = staying
     if not waiting:
         return ()
-    pairs = any(begun for rank in waiting for group, begun in rank.open.items() if group.startswith(PAIR))
+    pairs = [_is_pair(rank) for rank in waiting]
     order = _GROUPS if any(map(_is_making_group, waiting)) else _SAME_ORDER
     return (
         "The ranks wait for each other; NCCL would hang:",
         *(f"  {_waiting_in(rank)}" for rank in waiting),
         *_progress(waiting),
-        f"  {_PAIRS if pairs else order}",
+        f"  {_PAIRS if all(pairs) else _UNPAIRED if any(pairs) else order}",
     )
 
 
@@ -168,6 +172,8 @@ def _needs(rank: RankLog) -> str:
     """Say what a rank that waits for one that has ended would have needed of it."""
     if _is_making_group(rank):
         return _GROUPS
+    if _is_pair(rank):
+        return _UNPAIRED
     return _JOINED if rank.waiting is not None and rank.waiting.is_setup else _AS_MANY
 
 
@@ -175,9 +181,19 @@ def _is_making_group(rank: RankLog) -> bool:
     return rank.last is not None and rank.last.group.startswith(NEW_GROUP)
 
 
-def _waiting_in(rank: RankLog) -> str:
+def _first_open(rank: RankLog) -> Collective | None:
     groups = sorted(rank.open, key=lambda group: group.startswith(PAIR))
-    first = next((event for group in groups for event in rank.open[group]), None)
+    return next((event for group in groups for event in rank.open[group]), None)
+
+
+def _is_pair(rank: RankLog) -> bool:
+    """Return whether the rank waits in a send or recv."""
+    first = _first_open(rank)
+    return first is not None and first.op in POINT_TO_POINT
+
+
+def _waiting_in(rank: RankLog) -> str:
+    first = _first_open(rank)
     return rank.whereabouts() if first is None else rank.describe(first)
 
 

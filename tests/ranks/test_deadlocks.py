@@ -66,3 +66,21 @@ def test_a_collective_of_one_rank_alone_is_one_of_two_causes():
 
 def test_the_same_collective_of_another_pass_is_a_number_of_steps():
     assert advice_of("allreduce_", dtype="int64").startswith("  Every rank needs as many steps")
+
+
+def sending(peer):
+    at = f"train.py:{7 + peer}"
+    return [Collective("0 of 2", 1, "send", at, ((1,),), "float32", 4, peer=peer, tag=0), Wait("send", at)]
+
+
+def test_ranks_that_both_send_first_have_to_take_turns():
+    logs = ranks([world(0), GROUP, *sending(1)], [world(1), GROUP, *sending(0)])
+    assert stuck(logs)[-1].endswith("turn the order on one side.")
+
+
+def test_a_send_whose_peer_is_elsewhere_lacks_its_recv():
+    elsewhere = ranks([world(0), GROUP, *sending(1)], [world(1), GROUP, *IN_REDUCE])
+    assert stuck(elsewhere)[-1].startswith("  Each send needs a recv on the other rank")
+    ended = ranks([world(0), GROUP, *sending(1)], [world(1), GROUP])
+    ended[1].code = 0
+    assert stuck(ended)[-1].startswith("  Each send needs a recv on the other rank")
