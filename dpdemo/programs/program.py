@@ -23,7 +23,7 @@ from typing import Any
 from dpdemo.errors import UsageError, about
 from dpdemo.files import current_folder
 from dpdemo.models.advice import advice
-from dpdemo.models.frames import is_watchers
+from dpdemo.models.frames import hide_ours, is_our_bug, is_ours
 
 INTERRUPTED = 130
 _LINE_BYTES = 256
@@ -176,7 +176,9 @@ def _run_script(name: str, names: dict[str, object]) -> None:
 
 def _show(error: BaseException) -> None:
     """Do what Python does with an exception that nobody caught."""
-    error.__traceback__ = _without_ours(error.__traceback__)
+    if not is_our_bug(error):
+        error.__traceback__ = _without_ours(error.__traceback__)
+        hide_ours(error)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     if sys.version_info >= (3, 12):
         sys.last_exc = error
@@ -195,7 +197,7 @@ def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | No
     """Remove dpdemo's frames before and between the program's frames."""
     kept: list[types.TracebackType] = []
     while trace is not None:
-        if not is_watchers(trace.tb_frame.f_code.co_filename):
+        if not is_ours(trace.tb_frame.f_code.co_filename):
             kept.append(trace)
         trace = trace.tb_next
     rest = None

@@ -103,7 +103,7 @@ PARTS = [
     *[(begun, name) for name in ("is_in_chunks", "threads_state", "index_of", "paired", "as_arguments")],
     *[(begun, name) for name in ("Draft", "Splitter", "tensors_in")],
     *[(steps, name) for name in ("threads_state", "index_of", "paired", "call_by_hand")],
-    *[(steps, name) for name in ("_hide_us", "being", "Watched", "without_watchers")],
+    *[(steps, name) for name in ("hide_ours", "being", "Watched")],
     *[(drafts, name) for name in ("raised", "being", "threads_state")],
     *[(begun.Cuts, "note"), (begun.Cuts, "joined")],
     *[(drafts.Draft, name) for name in ("freeze", "let_go", "device_of", "_replica")],

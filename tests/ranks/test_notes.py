@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dpdemo.models.frames import without_watchers
+from dpdemo.models.frames import without_ours
 from dpdemo.ranks.events import Began, Event, FileWritten, Unobserved
 from dpdemo.ranks.observe.files import FileNotes
 from dpdemo.ranks.observe.follow import observe
@@ -75,7 +75,7 @@ def test_a_traceback_has_no_frame_of_a_patch(tmp_path):
         owner.load(1)
     text = "".join(traceback.format_exception(caught.value))
     assert "applying.py" in text
-    assert "applying.py" not in without_watchers(text)
+    assert "applying.py" not in without_ours(text)
 
 
 def test_a_patch_whose_attribute_has_moved_costs_its_own_line(tmp_path):

@@ -27,20 +27,11 @@ from dpdemo.checking.recording.by_hand import (
 )
 from dpdemo.checking.recording.drafts import Draft, Watched, raised
 from dpdemo.checking.recording.inside import being, here, threads_state, watched_by
-from dpdemo.models.frames import without_watchers
+from dpdemo.models.frames import hide_ours
 
 
 def _raise(error: Exception) -> None:
     raise error
-
-
-def _hide_us(error: Exception) -> None:
-    """Take our frames out of the traceback that `parallel_apply` writes into the message."""
-    if error.args and isinstance(error.args[0], str):
-        text = error.args[0]
-        clean = without_watchers(text)
-        if clean != text:
-            error.args = (type(text)(clean), *error.args[1:])
 
 
 class _Local(threading.local):
@@ -143,7 +134,7 @@ class CallRecorder:
         self._safely(self.after_call, draft)
 
     def _failed(self, draft: Draft, error: Exception) -> None:
-        _hide_us(error)
+        hide_ours(error)
         first = draft.failures[min(draft.failures)] if draft.failures else None
         draft.error = first or raised(draft.stage, error)
         self.after_call(draft)

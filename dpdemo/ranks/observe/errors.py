@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from dpdemo.models.advice import advice
-from dpdemo.models.frames import is_installed, users_frames, without_watchers
+from dpdemo.models.frames import is_installed, is_our_bug, users_frames, without_ours
 from dpdemo.ranks.events import Failure
 from dpdemo.ranks.observe import full_gpu
 from dpdemo.ranks.observe.notes import NOWHERE, Notes, short
@@ -40,7 +40,8 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
         )
         text = None
         if is_launched and not issubclass(kind, KeyboardInterrupt):
-            text = without_watchers("".join(traceback.format_exception(kind, error, trace)))
+            text = "".join(traceback.format_exception(kind, error, trace))
+            text = text if is_our_bug(error) else without_ours(text)
         found: list[str] = []
         with contextlib.suppress(Exception):
             found = [*full_gpu.lines(error), *(hints(error) or advice(error, is_of_rank=True))]
