@@ -30,6 +30,12 @@ def command(
         "dpdemo.yaml": starter_config(),
         "model.py": (files("dpdemo") / "examples" / "first.py").read_text(encoding="utf-8"),
     }
+    if folder.suffix in {".yaml", ".yml", ".py", ".json", ".toml"} and not folder.is_dir():
+        raise UsageError(
+            f"expected a folder, got '{folder}', the name of a file",
+            key="folder",
+            hint=f"dpdemo init{'' if folder.parent == Path() else ' ' + quote(str(folder.parent))}",
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

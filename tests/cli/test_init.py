@@ -42,3 +42,12 @@ def test_existing_files_are_not_touched(dpdemo, tmp_path, name):
     assert done.code == 2
     assert f"got {name} there" in done.err
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(("name", "instead"), [("c.yaml", "dpdemo init"), ("new/net.py", "dpdemo init new")])
+def test_a_files_name_in_the_place_of_a_folder_is_refused(dpdemo, tmp_path, monkeypatch, name, instead):
+    monkeypatch.chdir(tmp_path)
+    done = dpdemo("init", name)
+    assert done.code == 2
+    assert done.err.splitlines()[-1] == f"hint: {instead}"
+    assert not list(tmp_path.iterdir())
