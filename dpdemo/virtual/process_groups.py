@@ -32,7 +32,7 @@ _cpp: Any = torch._C._distributed_c10d
 _Group: Any = _cpp.ProcessGroup
 TIMEOUT = timedelta(minutes=10)
 HAS_SECOND = hasattr(_c10d, "_create_nccl2_process_group")
-"""Whether "nccl" is another implementation, as from torch 2.15 on."""
+"""Whether PyTorch has another implementation: 2.14 by name alone, from 2.15 on "nccl" is it."""
 before_first_group: list[Callable[[Any], None]] = []
 """Each is called with the store of a default group before its ranks connect."""
 _num_splits: dict[str, int] = {}
@@ -109,7 +109,7 @@ class OverGloo(_cpp.ProcessGroupGloo):  # type: ignore[misc]
 
 
 class ProcessGroupNCCL(OverGloo):
-    """NCCL as PyTorch has it from the start; "nccl-legacy" from torch 2.15 on."""
+    """NCCL as PyTorch has it from the start; "nccl-legacy" from torch 2.14 on."""
 
     NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO = 0, 1, 2
     uid = 0
@@ -119,7 +119,7 @@ class ProcessGroupNCCL(OverGloo):
 
 
 class SecondNCCL(OverGloo):
-    """The implementations that torch 2.15 adds: they are bound to a GPU from the start."""
+    """The implementations that torch 2.14 adds: from 2.15 on they are bound to a GPU from the start."""
 
     def __init__(
         self,

@@ -11,10 +11,11 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from dpdemo.virtual.process_groups import HAS_SECOND
 
+IS_SECOND = hasattr(dist.distributed_c10d, "_nccl2_device")
+"""Whether "nccl" is the second implementation, as from torch 2.15 on."""
+
 pytestmark = [pytest.mark.usefixtures("gpus"), pytest.mark.filterwarnings("ignore:.*is deprecated")]
-second = pytest.mark.skipif(
-    not HAS_SECOND, reason="the first implementation is the only one before torch 2.15"
-)
+second = pytest.mark.skipif(not IS_SECOND, reason='"nccl" is the first implementation before torch 2.15')
 
 
 @pytest.fixture
@@ -49,11 +50,11 @@ def test_a_named_device_comes_first(join, monkeypatch):
     assert join(device_id=torch.device("cuda:3")).bound_device_id == torch.device("cuda:3")
 
 
-@second
+@pytest.mark.skipif(not HAS_SECOND, reason="there is one implementation before torch 2.14")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("nccl", "ProcessGroupNCCL2"),
+        ("nccl", "ProcessGroupNCCL2" if IS_SECOND else "ProcessGroupNCCL"),
         ("nccl2", "ProcessGroupNCCL2"),
         ("nccl-lazy", "ProcessGroupNCCLLazy"),
         ("nccl-legacy", "ProcessGroupNCCL"),
