@@ -1,5 +1,6 @@
 """`dpdemo init`: a config and a model to start from."""
 
+from errno import ENOTDIR
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -30,19 +31,15 @@ def command(
         "dpdemo.yaml": starter_config(),
         "model.py": (files("dpdemo") / "examples" / "first.py").read_text(encoding="utf-8"),
     }
-    if folder.suffix in {".yaml", ".yml", ".py", ".json", ".toml"} and not folder.is_dir():
-        raise UsageError(
-            f"expected a folder, got '{folder}', the name of a file",
-            key="folder",
-            hint=f"dpdemo init{'' if folder.parent == Path() else ' ' + quote(str(folder.parent))}",
-        )
     try:
+        if folder.suffix in {".yaml", ".yml", ".py"} and not folder.is_dir():
+            raise NotADirectoryError(ENOTDIR, "the name of a file")
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
             f"expected a folder, or a place for one, got '{folder}' ({error.strerror})",
             key="folder",
-            hint="name another folder",
+            hint=f"name a folder, as in `dpdemo init {quote(str(folder.with_suffix('')))}`",
         ) from None
     there = [name for name in texts if (folder / name).exists()]
     if there:

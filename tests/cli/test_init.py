@@ -44,10 +44,12 @@ def test_existing_files_are_not_touched(dpdemo, tmp_path, name):
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize(("name", "instead"), [("c.yaml", "dpdemo init"), ("new/net.py", "dpdemo init new")])
+@pytest.mark.parametrize(
+    ("name", "instead"), [("c.yaml", "dpdemo init c"), ("new/net.py", "dpdemo init new/net")]
+)
 def test_a_files_name_in_the_place_of_a_folder_is_refused(dpdemo, tmp_path, monkeypatch, name, instead):
     monkeypatch.chdir(tmp_path)
     done = dpdemo("init", name)
     assert done.code == 2
-    assert done.err.splitlines()[-1] == f"hint: {instead}"
+    assert done.err.splitlines()[-1] == f"hint: name a folder, as in `{instead}`"
     assert not list(tmp_path.iterdir())

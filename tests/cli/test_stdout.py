@@ -68,7 +68,10 @@ def test_a_closed_stream_is_not_an_error(tmp_path, closed, form):
 
 @needs_no_gpu
 def test_a_program_of_exec_ends_as_it_would_under_python(tmp_path):
-    (tmp_path / "program.py").write_text("print('hello')")
+    (tmp_path / "program.py").write_text(
+        "import select\npoll = select.poll()\npoll.register(1, 0)\n"
+        "poll.poll(60_000)  # until the reader is gone\nprint('hello')"
+    )
     ends = [bash(f"{how} program.py | true", tmp_path) for how in ("python", "dpdemo exec -q --gpus 2")]
     assert len({done.returncode for done in ends}) == 1
     assert ends[0].stderr == ends[1].stderr != ""

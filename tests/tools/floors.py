@@ -40,8 +40,8 @@ def main() -> int:
         print("with", *pins, flush=True)
         path = os.pathsep.join([folder, str(ROOT)])
         environ = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore::DeprecationWarning", *options.tests]
-        return subprocess.run(command, check=False, cwd=ROOT, env=environ).returncode
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "-W", "ignore::DeprecationWarning"]
+        return subprocess.run([*command, *options.tests], check=False, cwd=ROOT, env=environ).returncode
 
 
 if __name__ == "__main__":
