@@ -92,6 +92,8 @@ def test_plain_numbers_are_answered_as_pytorch_does():
     sys.modules[_SHAPES] = stand_in
     try:
         for name, calls in asked.items():
+            if not hasattr(real, name):
+                continue  # another release
             answers = [getattr(stand_in, name)(*args) for args in calls]
             assert sys.modules[_SHAPES] is stand_in, name
             assert answers == [getattr(real, name)(*args) for args in calls], name

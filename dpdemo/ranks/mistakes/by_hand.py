@@ -38,11 +38,14 @@ def find(evidence: Evidence) -> Found:
         elif first.steps and all(event.all + event.some for event in sums):
             yield Mistake(differ, first.at, "average the gradients of all parameters before each step")
         elif all(event.is_alone for event in sums) and _has_sampler(team):
-            yield Mistake(
-                f"No gradient was averaged; {differ[0].lower()}{differ[1:]}",
-                first.at,
-                "wrap the model in DistributedDataParallel",
-            )
+            wrapped = any(team.ranks == other.ranks and other.is_trained() for other in evidence.wrapped)
+            if not wrapped or first.steps:  # beside a wrapped model a rank may have one of its own
+                which = " of this optimizer" if wrapped else ""
+                yield Mistake(
+                    f"No gradient{which} was averaged; {differ[0].lower()}{differ[1:]}",
+                    first.at,
+                    "wrap the model in DistributedDataParallel" + (", too" if wrapped else ""),
+                )
 
 
 def _beside(differ: str, first: Parameters, event: ByHand) -> Mistake:

@@ -164,7 +164,10 @@ class TrainingNotes:
     @never_raises
     def collective(self, call: Call) -> None:
         """Notice that a gradient is averaged."""
-        if call.name != "barrier":
+        task, names = torch._C._current_graph_task_id(), {call.group.group_name}
+        found = [model for model in self.models if isinstance(model, Wrapped) and model.groups & names]
+        is_buckets = task >= 0 and bool(found) and "reduce" in call.name
+        if call.name != "barrier" and not is_buckets:
             self.reduced.exchanged += sum(each.numel() for each in flat_tensors(call.args))
         self.reduced.sends_rows |= "alltoall" in call.name
         if "reduce" not in call.name:
@@ -172,9 +175,7 @@ class TrainingNotes:
         frame = frame_below()
         if frame is not None and any(part in frame.f_code.co_filename for part in _NO_GRADIENT):
             return
-        task, names = torch._C._current_graph_task_id(), {call.group.group_name}
-        found = [model for model in self.models if isinstance(model, Wrapped) and model.groups & names]
-        if task < 0 or not found:
+        if not is_buckets:
             self.reduced.add(call.group, list(flat_tensors(call.args[0])))
         if task < 0:
             return

@@ -37,7 +37,7 @@ def with_factor(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     for given in (*args, *kwargs.values()):
         reduction: Any = getattr(given, "reduceOp", given)
         if isinstance(reduction, _ReduceOp) and reduction.op == PREMUL_SUM:
-            _current.factor = reduction.factor
+            _current.factor = reduction.__getstate__()[1]  # an attribute is new in torch 2.13
             try:
                 return run(*args, **kwargs)
             finally:

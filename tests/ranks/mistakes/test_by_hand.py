@@ -1,6 +1,8 @@
 """Ranks that average gradients themselves have different parameters."""
 
-from rankevents import MODEL, epoch, parameters, texts
+from dataclasses import replace
+
+from rankevents import MADE, MODEL, epoch, parameters, rows, texts
 
 from dpdemo.ranks.events import ByHand
 
@@ -25,6 +27,20 @@ def test_gradients_that_nobody_averages_are_named_beside_a_distributed_sampler()
     assert run((1, 2), (1, 4), drawn, none=1, is_alone=True)[0] == (
         "No gradient was averaged; the parameters differ between ranks after step 1"
     )
+
+
+def test_a_model_that_is_not_wrapped_beside_one_that_is_drifts():
+    def of_generator(first, second):
+        made = ByHand("stepped at train.py:7 on [0, 1] #1", (0, 1), none=1, is_alone=True)
+        sums = [[replace(each, model=made.model) for each in parameters(*mine)] for mine in (first, second)]
+        more = [[epoch(rank, is_distributed=True, length=2), MADE, *rows(rank)] for rank in (0, 1)]
+        return texts(*([made, *mine, *others] for mine, others in zip(sums, more, strict=True)))
+
+    assert of_generator((1, 2), (1, 4)) == [
+        "No gradient of this optimizer was averaged; the parameters differ between ranks after step 1"
+    ]
+    assert of_generator((1, 2), (3, 4)) == []  # each rank's own, such as personal heads
+    assert of_generator((1, 2), (1, 2)) == []
 
 
 def test_a_model_of_each_rank_alone_is_right():
