@@ -13,7 +13,7 @@ from dpdemo.ranks.events import Drawn, Rows, Trained
 from dpdemo.ranks.mistakes.evidence import Team
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 
-_FEWEST = 3
+_FEWEST, _ORDER = 3, "randperm"
 _FIRST_SIZE = re.compile(r"\[(\d+)")
 
 
@@ -51,6 +51,8 @@ def _are_alike(row: list[tuple[Drawn, ...]], team: Team) -> bool:
         if found
     }
     first = [draws[0] for draws in row if draws]
+    if any(each.name == _ORDER for each in first):
+        return False  # an order of rows: whether these are the same is seen by what they hold
     return (
         len({each.step for each in first}) >= _FEWEST
         and len({each.sum for each in first}) > 1
