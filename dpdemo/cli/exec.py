@@ -39,6 +39,7 @@ Rules = tuple[tuple[str, ...], tuple[str, ...]]
 Finish = Callable[..., bool]
 """Takes the report of a program or its ranks, and the findings of a check; True asks for exit code 1."""
 _NOTHING = ExecReport("", (), Devices.of("cuda", ()), (), Traffic(0, 0, 0, 0, 0, 0), ())
+_LAUNCHERS = "torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"
 _INTERPRETER = re.compile(r"python[0-9.]*")
 Words = Annotated[
     list[str], typer.Argument(metavar="SCRIPT [ARGS]", help="What to run; ARGS are all its own.")
@@ -108,6 +109,13 @@ def command(
     if not (check and ranks):
         without_effect(ctx, ("steps",), "`--ranks N --check` beside it", "less", "add both")
     words, module = _without_interpreter(program, is_module=module)
+    if ranks is not None and Path(words[0]).name in _LAUNCHERS:
+        given = " ".join(["-m"] * module + words[:1])
+        raise UsageError(
+            f"expected a script beside `--ranks`, got {words[0]}, which starts ranks itself",
+            key="program",
+            hint=f"dpdemo exec --gpus {ranks} {given} … runs its ranks; or leave {words[0]} out",
+        )
     found = find_program(words[0], words[1:], is_module=module)
     is_memory_asked = gpu is not None or gpu_memory is not None
     finish = finisher(quiet=quiet, verbose=verbose or is_memory_asked, paths=paths, fail_on=fail_on)
@@ -151,8 +159,8 @@ def _without_interpreter(program: list[str], *, is_module: bool) -> tuple[list[s
 
 
 def _hint(words: list[str]) -> None:
-    if "--gpus" in words[1:]:
-        print_hint(f"`--gpus` after {words[0]} belongs to the program; write dpdemo's before it")
+    for option in {"--gpus", "--ranks", "--nproc-per-node"}.intersection(words[1:]):
+        print_hint(f"`{option}` after {words[0]} belongs to the program; write dpdemo's before it")
     print_hint(f"{DEFAULT_GPUS} virtual GPUs, since none were named; `--gpus 4` before {words[0]} takes four")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dpdemo.arithmetic.chunk import even_batch_sizes_near
+from dpdemo.models.messages import find_known
 from dpdemo.results.advice import find
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.check import CheckReport
@@ -132,12 +133,16 @@ def _repairs(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -
         yield f"take a batch that {num_gpus} GPUs share evenly: {' or '.join(map(str, near))}"
 
 
-def _to_go_on(report: ExecReport) -> str:
+def _to_go_on(report: ExecReport, ended_by: str) -> str:
     """Advise on a program that died; an option of dpdemo behind the script may be why."""
+    if "--ranks" in report.arguments:
+        number = "".join(report.arguments[report.arguments.index("--ranks") + 1 :][:1])
+        return f"run its ranks: dpdemo exec --ranks {number or 2} {report.program}"
     misplaced = [word for word in report.arguments if word.partition("=")[0] in _OURS]
     if misplaced:
         return f"write {misplaced[0]} before {report.program}: behind it, it belongs to the program"
-    return "make the program run to its end"
+    known = find_known(ended_by, is_of_rank=False)
+    return "make the program run to its end" if known is None else known.todo
 
 
 def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:
@@ -151,7 +156,7 @@ def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:
     pays = "not computed for a program: dpdemo speedup takes its model"
     found = [evenness, fitting_of_program(report), Answer(PAYS, "unknown", pays), right]
     if findings.ended_by:
-        found.append(Answer(NEXT, "look", _to_go_on(report)))
+        found.append(Answer(NEXT, "look", _to_go_on(report, findings.ended_by)))
     elif right.mark == "unknown":
         found.append(Answer(NEXT, "look", "let the program reach a call of torch.nn.DataParallel"))
     else:

@@ -23,8 +23,8 @@ def advice(error: BaseException, *, is_of_rank: bool = False) -> list[str]:
     """Return what to do about an error; nothing for one that no table knows."""
     trace = error.__traceback__
     found = [*_attribute_of_wrapper(error, trace), *_past_fsdp(error, trace)]
-    known = None if found else find_known(f"{type(error).__name__}: {error}")
-    if known is not None and (is_of_rank or not known.is_of_ranks):
+    known = None if found else find_known(f"{type(error).__name__}: {error}", is_of_rank=is_of_rank)
+    if known is not None:
         found.append(known.todo)
     return found
 

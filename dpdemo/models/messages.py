@@ -27,6 +27,14 @@ class Known(NamedTuple):
 
 OF_OTHERS = (
     Known(
+        "torch.multiprocessing.spawn.ProcessRaisedException: -- Process 0 terminated with the following",
+        r"ProcessRaisedException",
+        "a process that `mp.spawn` started failed; the message ends with its traceback.",
+        "look for the cause in that traceback; a program that starts its ranks itself is run by `dpdemo exec "
+        "--gpus 2`, without `--ranks`.",
+        is_of_ranks=True,
+    ),
+    Known(
         "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new "
         "one. This error indicates that your module has parameters that were not used in producing loss.",
         r"Expected to have finished reduction in the prior iteration",
@@ -102,7 +110,8 @@ OF_OTHERS = (
     Known(
         "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable "
         "RANK expected, but not set",
-        r"environment variable \w+ expected, but not set",
+        r"environment variable \w+ expected, but not set|"
+        r"KeyError: '(?:LOCAL_|GROUP_)?(?:RANK|WORLD_SIZE)'|KeyError: 'MASTER_(?:ADDR|PORT)'",
         "the program is one of several ranks, and was started by `python` alone.",
         "start it by `torchrun --nproc-per-node 2 train.py`, or `dpdemo exec --ranks 2 train.py`.",
     ),
@@ -225,6 +234,7 @@ OF_OTHERS = (
 """Errors of torch.distributed and of CUDA; a test looks for the words of most of them in PyTorch."""
 
 
-def find_known(text: str) -> Known | None:
+def find_known(text: str, *, is_of_rank: bool = True) -> Known | None:
     """Return the first entry of `OF_OTHERS` whose words are in the text."""
-    return next((error for error in OF_OTHERS if error.words_in(text)), None)
+    known = (error for error in OF_OTHERS if is_of_rank or not error.is_of_ranks)
+    return next((error for error in known if error.words_in(text)), None)

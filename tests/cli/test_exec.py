@@ -383,6 +383,14 @@ def test_default_is_two_gpus_with_a_hint(program, script):
     assert "hint: 2 virtual GPUs, since none were named" in done.err
 
 
+@pytest.mark.parametrize("words", [["torchrun"], ["-m", "torch.distributed.run"]])
+def test_a_launcher_of_ranks_is_refused_beside_ranks(program, words):
+    done = program("exec", "--ranks", "2", *words, "--nproc-per-node", "2", "train.py")
+    assert done.code == 2
+    assert "got torch" in done.err
+    assert f"hint: dpdemo exec --gpus 2 {' '.join(words)}" in done.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["python"], ["python3.11"], ["/usr/bin/python3"]])
 def test_an_interpreter_before_the_script_is_left_out(program, script, words):

@@ -16,6 +16,8 @@ from dpdemo.diagnosing.limit import limited
 from dpdemo.errors import UsageError
 from dpdemo.memory import predict_memory
 from dpdemo.results.check import CheckReport
+from dpdemo.results.devices import Devices
+from dpdemo.results.execution import ExecReport, Traffic
 from dpdemo.results.findings import Finding
 from dpdemo.timing import predict_speedup
 from dpdemo.timing.links import LINKS
@@ -200,3 +202,18 @@ def test_a_model_that_takes_one_size_of_image_keeps_it():
     case = Case("doctored.py:Fixed", num_gpus=2, batch_size=64, inputs=("64x3x512x512",))
     found = limited(case, lambda each: predict_memory(each.config, inputs=list(each.inputs)))
     assert found.inputs == ("4x3x512x512",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ended_by", "advice"),
+    [
+        (("--ranks", "4"), "KeyError: 'LOCAL_RANK'", "run its ranks: dpdemo exec --ranks 4 train.py"),
+        ((), "KeyError: 'LOCAL_RANK'", "start it by `torchrun --nproc-per-node 2 train.py`"),
+        (("--gpus", "4"), "ValueError: no", "write --gpus before train.py"),
+        ((), "ValueError: no", "make the program run to its end"),
+    ],
+)
+def test_a_program_that_died_is_told_how_to_go_on(arguments, ended_by, advice):
+    report = ExecReport("train.py", arguments, Devices.of("cuda", (0,)), (), Traffic(0, 0, 0, 0, 0, 0), ())
+    found = answers.of_program(report, CheckReport("", 1, (), ended_by=ended_by))
+    assert found.answers[-1].text.startswith(advice)

@@ -4,6 +4,7 @@ import types
 
 import pytest
 import torch
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 from dpdemo.models.advice import advice
 
@@ -31,6 +32,12 @@ def test_an_attribute_of_the_model_is_written_with_the_programs_own_name(wrapper
     policy = types.SimpleNamespace(net=type(wrapper, (torch.nn.Module,), {})())
     (line,) = advice(caught(lambda: policy.net.config.cap))
     assert line.endswith("write `policy.net.module.config`")
+
+
+def test_a_process_that_failed_in_mp_spawn_is_a_mistake_of_ranks_alone():
+    error = ProcessRaisedException("-- Process 0 terminated: EADDRINUSE: address already in use", 0, 1)
+    assert "--gpus 2" in advice(error, is_of_rank=True)[0]
+    assert "another port" in advice(error)[0]
 
 
 def test_a_method_past_the_hooks_of_fsdp_is_named():
