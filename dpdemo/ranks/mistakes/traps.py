@@ -3,7 +3,7 @@
 Some functions of PyTorch take arguments for which they have no rule, and raise no error.
 
 Seen in: losses, convolutions, `fill_` of sharded DTensors; meshes that are not in order; reductions by MAX;
-uneven micro-batches
+uneven micro-batches; tied weights under tensor parallelism; windows of gradients that are given up
 
 Instead: the form that the report names beside each
 """
@@ -35,6 +35,14 @@ _WORDS = {
     "unsorted-mesh": (
         "A DeviceMesh of ranks {0}: collectives go by ascending ranks, shards by places: parts are swapped",
         "make it of ascending ranks along each dimension: init_device_mesh does",
+    ),
+    "kept-gradients": (
+        "zero_grad() does not clear the gradients that fully_shard has not reduced: the next step has them",
+        "end the window with a backward pass that averages, of 0 * output if need be, then call zero_grad()",
+    ),
+    "untied": (
+        "parallelize_module made parameters of their own of {0}, which were one: they learn apart",
+        "tie them again after it, before the optimizer is made, where both are placed alike",
     ),
     "uneven-microbatches": (
         "{0} do not come out even: later stages compute with rows that do not exist",

@@ -125,7 +125,7 @@ class Wrapped(Model):
         self.wrapper = wrapper
         self.groups = {group.group_name for group in of}
         self.managed = frozenset(id(each) for each in module.parameters() if each.requires_grad)
-        self.is_averaged_by_hand = False
+        self.is_averaged_by_hand = self.keeps_gradients = False
         """Whether the program averages its parameters themselves, as local SGD does."""
         self.is_replicated = wrapper == "DistributedDataParallel"
         inner = module.module if self.is_replicated else module
@@ -201,14 +201,25 @@ def parameters_of(optimizer: Any) -> list[Any]:
 
 def whole_parameters(modules: list[Any]) -> set[int]:
     """Return the `id`s of the unsharded parameters that modules under fully_shard have for a forward pass."""
-    found = set()
-    for module in modules:
-        for each in module.modules():
-            state = each._get_fsdp_state() if hasattr(each, "_get_fsdp_state") else None
-            group = getattr(state, "_fsdp_param_group", None)
-            for parameter in group.fsdp_params if group is not None else ():
-                found.add(id(getattr(parameter, "_unsharded_param", None)))
+    found = {id(getattr(each, "_unsharded_param", None)) for module in modules for each in _sharded(module)}
     return found - {id(None)}
+
+
+def has_unsharded_gradients(module: Any) -> bool:
+    """Return whether a module under fully_shard keeps gradients that no backward pass has reduced yet."""
+    return any(
+        getattr(getattr(each, "_unsharded_param", None), "grad", None) is not None
+        or getattr(each, "unsharded_accumulated_grad", None) is not None
+        for each in _sharded(module)
+    )
+
+
+def _sharded(module: Any) -> Iterator[Any]:
+    """Yield what fully_shard keeps for each parameter of a module."""
+    for each in module.modules():
+        state = each._get_fsdp_state() if hasattr(each, "_get_fsdp_state") else None
+        group = getattr(state, "_fsdp_param_group", None)
+        yield from group.fsdp_params if group is not None else ()
 
 
 def groups_of_fsdp1(module: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from dpdemo.ranks.events import (
     Statistics,
     StepLeftOut,
     Trained,
+    Trap,
     Unstepped,
     Unsynced,
     WrapperGone,
@@ -32,6 +33,7 @@ from dpdemo.ranks.observe.loaders import LoaderNotes
 from dpdemo.ranks.observe.models import (
     Model,
     Wrapped,
+    has_unsharded_gradients,
     parameters_of,
     ranks_of,
     ranks_of_mesh,
@@ -280,6 +282,18 @@ class TrainingNotes:
                     step = model.steps + model.skipped
                     self.notes.write(StepLeftOut(model.name, step, users_line()))
 
+    @never_raises
+    def cleared(self, optimizer: Any) -> None:
+        """Note that fully_shard keeps gradients which `zero_grad` does not clear."""
+        if not self.no_sync:
+            return
+        for model in self.of(optimizer):
+            if not isinstance(model, Wrapped) or model.wrapper != "fully_shard" or model.keeps_gradients:
+                continue
+            model.keeps_gradients = has_unsharded_gradients(model.module())
+            if model.keeps_gradients:
+                self.notes.write(Trap("kept-gradients", users_line()))
+
     def backward_passes(self) -> int:
         """Count the backward passes that were averaged."""
         return sum(model.passes for model in self.models)
@@ -330,6 +344,11 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
     def add_param_group(add: Any, self: Any, group: Any) -> None:
         add(self, group)
         know(self.param_groups[-1]["params"])
+
+    @notes.around(optimizers.Optimizer, "zero_grad", why="fully_shard may keep gradients elsewhere")
+    def zero_grad(clear: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        found.cleared(self)
+        clear(self, *args, **kwargs)
 
     @notes.around(GradScaler, "_maybe_opt_step", why="a step is skipped")
     def maybe_step(step: Any, self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:

@@ -19,6 +19,8 @@ from dpdemo.ranks.events import Trap
         ("reduced-by", "MAX", "all_reduce by MAX is not that of MAX"),
         ("reduced-before-gathering", "", "gather_for_metrics got one number for the last batch"),
         ("unsorted-mesh", "[1, 0]", "A DeviceMesh of ranks [1, 0]"),
+        ("kept-gradients", "", "does not clear the gradients that fully_shard has not reduced: the next"),
+        ("untied", "embed.weight and out.weight", "own of embed.weight and out.weight, which were one"),
         (
             "uneven-microbatches",
             "6 rows in 4 micro-batches",
