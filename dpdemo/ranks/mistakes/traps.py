@@ -3,7 +3,8 @@
 Some functions of PyTorch take arguments for which they have no rule, and raise no error.
 
 Seen in: losses, convolutions, `fill_` of sharded DTensors; meshes that are not in order; reductions by MAX;
-uneven micro-batches; tied weights under tensor parallelism; windows of gradients that are given up
+uneven micro-batches; tied weights under tensor parallelism; windows of gradients that are given up;
+pipelines that accumulate, or have BatchNorm; groups of ZeroRedundancyOptimizer
 
 Instead: the form that the report names beside each
 """
@@ -35,6 +36,18 @@ _WORDS = {
     "unsorted-mesh": (
         "A DeviceMesh of ranks {0}: collectives go by ascending ranks, shards by places: parts are swapped",
         "make it of ascending ranks along each dimension: init_device_mesh does",
+    ),
+    "empty-group": (
+        "ZeroRedundancyOptimizer never trains {0} of its groups: a generator is empty when it is read again",
+        'give each group a list: {{"params": list(model.base.parameters()), …}}',
+    ),
+    "rescaled-gradients": (
+        "This step of a pipeline divides the gradients of the steps before it by {0}, too",
+        "more micro-batches in one step; or scale_grads=False and a loss divided by their number",
+    ),
+    "statistics-of-shapes": (
+        "The search for shapes between stages called this stage: BatchNorm has statistics of no real rows",
+        "give PipelineStage input_args and output_args, with requires_grad as in training",
     ),
     "kept-gradients": (
         "zero_grad() does not clear the gradients that fully_shard has not reduced: the next step has them",

@@ -1,14 +1,16 @@
 """Observe calls that give wrong numbers on several ranks, by their arguments alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._pytree import tree_leaves
 
 from dpdemo.ranks.events import CUT_OFF, Trap
 from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
+from dpdemo.ranks.observe.numbers import total
 from dpdemo.virtual.applying import Patch
 from dpdemo.virtual.ops import listening
 
@@ -79,6 +81,10 @@ def watch(notes: Notes) -> None:
     notes.when_imported("torch.distributed.device_mesh", lambda module: _meshes(found, module))
     notes.when_imported("torch.distributed.nn.functional", lambda module: _functional(found, module))
     notes.when_imported("torch.distributed.pipelining.schedules", lambda module: _pipelines(found, module))
+    notes.when_imported("torch.distributed.pipelining.stage", lambda module: _stages(found, module))
+    notes.when_imported(
+        "torch.distributed.optim.zero_redundancy_optimizer", lambda module: _zero(found, module)
+    )
 
 
 def _gathering(found: TrapNotes, module: Any) -> None:
@@ -135,7 +141,61 @@ def _pipelines(found: TrapNotes, module: Any) -> None:
         if rows is not None and rows % count:
             found.note("uneven-microbatches", f"{rows} rows in {count} micro-batches")
 
+    @never_raises
+    def look_at_gradients(schedule: Any) -> None:
+        if not (schedule.scale_grads and schedule._n_microbatches > 1 and torch.is_grad_enabled()):
+            return
+        stages = [schedule._stage] if hasattr(schedule, "_stage") else schedule._stages
+        gradients = [each.grad for stage in stages for each in stage.submod.parameters()]
+        if any(each is not None and total(each) for each in gradients):
+            found.note("rescaled-gradients", str(schedule._n_microbatches))
+
     @found.notes.around(module._PipelineSchedule, "_split_inputs", why="micro-batches may be unequal")
     def split(run: Any, self: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         look(self, args)
+        look_at_gradients(self)
         return run(self, args, *rest, **kwargs)
+
+
+def _stages(found: TrapNotes, module: Any) -> None:
+    """Look whether the search for the shapes between stages changes the statistics of a BatchNorm."""
+    before: dict[int, list[int]] = {}
+
+    @never_raises
+    def remember(stage: Any) -> None:
+        before[id(stage)] = _statistics(stage.submod)
+
+    @never_raises
+    def look(stage: Any) -> None:
+        if before.pop(id(stage), []) != _statistics(stage.submod):
+            found.note("statistics-of-shapes")
+
+    @found.notes.around(module.PipelineStage, "_prepare_forward_infra", why="it may call the stage")
+    def prepare(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        remember(self)
+        result = run(self, *args, **kwargs)
+        look(self)
+        return result
+
+
+def _statistics(module: Any) -> list[int]:
+    norms = [each for each in module.modules() if isinstance(each, _NormBase) and each.training]
+    return [total(each) for norm in norms for each in norm.buffers()]
+
+
+def _zero(found: TrapNotes, module: Any) -> None:
+    """Look whether ZeroRedundancyOptimizer left a group of parameters empty."""
+
+    @never_raises
+    def look(optimizer: Any) -> None:
+        number = sum(not group["params"] for group in optimizer.param_groups)
+        if number:
+            found.note("empty-group", str(number))
+
+    @found.notes.around(module.ZeroRedundancyOptimizer, "__init__", why="it reads generators twice")
+    def made(make: Any, self: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+        groups = [each for each in params if isinstance(each, dict)] if isinstance(params, list) else []
+        is_read_twice = any(isinstance(each.get("params"), Iterator) for each in groups)
+        make(self, params, *args, **kwargs)
+        if is_read_twice:
+            look(self)

@@ -19,6 +19,9 @@ from dpdemo.ranks.events import Trap
         ("reduced-by", "MAX", "all_reduce by MAX is not that of MAX"),
         ("reduced-before-gathering", "", "gather_for_metrics got one number for the last batch"),
         ("unsorted-mesh", "[1, 0]", "A DeviceMesh of ranks [1, 0]"),
+        ("empty-group", "1", "never trains 1 of its groups"),
+        ("rescaled-gradients", "4", "the gradients of the steps before it by 4"),
+        ("statistics-of-shapes", "", "BatchNorm has statistics of no real rows"),
         ("kept-gradients", "", "does not clear the gradients that fully_shard has not reduced: the next"),
         ("untied", "embed.weight and out.weight", "own of embed.weight and out.weight, which were one"),
         (
