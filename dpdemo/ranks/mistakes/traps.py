@@ -4,7 +4,8 @@ Some functions of PyTorch take arguments for which they have no rule, and raise 
 
 Seen in: losses, convolutions, `fill_` of sharded DTensors; meshes that are not in order; reductions by MAX;
 uneven micro-batches; tied weights under tensor parallelism; windows of gradients that are given up;
-pipelines that accumulate, or have BatchNorm; groups of ZeroRedundancyOptimizer
+pipelines that accumulate, or have BatchNorm; groups of ZeroRedundancyOptimizer; norms
+that are converted
 
 Instead: the form that the report names beside each
 """
@@ -48,6 +49,10 @@ _WORDS = {
     "statistics-of-shapes": (
         "The search for shapes between stages called this stage: BatchNorm has statistics of no real rows",
         "give PipelineStage input_args and output_args, with requires_grad as in training",
+    ),
+    "converted-norm": (
+        "convert_sync_batchnorm puts a plain SyncBatchNorm in the place of {0}, whose own forward is lost",
+        "convert with the function of {0}'s library, such as timm.layers.convert_sync_batchnorm",
     ),
     "kept-gradients": (
         "zero_grad() does not clear the gradients that fully_shard has not reduced: the next step has them",

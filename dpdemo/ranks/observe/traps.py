@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm, _NormBase
 from torch.utils._pytree import tree_leaves
 
 from dpdemo.ranks.events import CUT_OFF, Trap
@@ -77,6 +77,7 @@ def watch(notes: Notes) -> None:
     asked[aten.fill_.Scalar] = asked[aten.fill_.Tensor] = found.fill
     for operator, look in asked.items():
         notes.patches.apply(Patch(listening.wrapped, id(operator), look, "DTensor runs it in parts"))
+    _converting(found)
     notes.when_imported("accelerate.accelerator", lambda module: _gathering(found, module))
     notes.when_imported("torch.distributed.device_mesh", lambda module: _meshes(found, module))
     notes.when_imported("torch.distributed.nn.functional", lambda module: _functional(found, module))
@@ -181,6 +182,22 @@ def _stages(found: TrapNotes, module: Any) -> None:
 def _statistics(module: Any) -> list[int]:
     norms = [each for each in module.modules() if isinstance(each, _NormBase) and each.training]
     return [total(each) for norm in norms for each in norm.buffers()]
+
+
+def _converting(found: TrapNotes) -> None:
+    """Look whether SyncBatchNorm takes the place of a norm that does more than to normalise."""
+
+    @never_raises
+    def look(module: Any) -> None:
+        is_own = isinstance(module, _BatchNorm) and type(module).forward is not _BatchNorm.forward
+        if is_own and not isinstance(module, SyncBatchNorm):
+            found.note("converted-norm", type(module).__name__)
+
+    @found.notes.around(SyncBatchNorm, "convert_sync_batchnorm", why="it replaces subclasses by their base")
+    def convert(run: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        for each in module.modules():
+            look(each)
+        return run(module, *args, **kwargs)
 
 
 def _zero(found: TrapNotes, module: Any) -> None:

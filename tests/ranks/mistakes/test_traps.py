@@ -22,6 +22,7 @@ from dpdemo.ranks.events import Trap
         ("empty-group", "1", "never trains 1 of its groups"),
         ("rescaled-gradients", "4", "the gradients of the steps before it by 4"),
         ("statistics-of-shapes", "", "BatchNorm has statistics of no real rows"),
+        ("converted-norm", "BatchNormAct2d", "in the place of BatchNormAct2d, whose own forward is lost"),
         ("kept-gradients", "", "does not clear the gradients that fully_shard has not reduced: the next"),
         ("untied", "embed.weight and out.weight", "own of embed.weight and out.weight, which were one"),
         (
