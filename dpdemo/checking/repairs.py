@@ -48,6 +48,10 @@ class Found:
     advice: Advice = field(default_factory=Advice)
     set_at: Place | None = None
     """Where the attribute that it is about is set, if that is another line."""
+    symptoms: tuple[str, ...] = ()
+    """The symptoms that it is about, beside those of its rule."""
+    explains: tuple[str, ...] = ()
+    """The symptoms that it explains, a note too, beside those of its rule."""
 
 
 class Repair(NamedTuple):

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Evidence, Raised
-from dpdemo.checking.questions.arguments import lists_of_samples
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import sizes_text
 from dpdemo.checking.registry import rule
@@ -33,7 +32,7 @@ def flatten_parameters(evidence: Evidence) -> Iterator[Found]:
             return
 
 
-@rule("DP316", "lone-sample", "error")
+@rule("DP316", "lone-sample", "error", explains=(), of_training=True)
 def lone_sample(evidence: Evidence) -> Iterator[Found]:
     """A chunk of one sample stops BatchNorm in training.
 
@@ -70,7 +69,7 @@ def _layer(error: Raised) -> str:
     return next((name for function, name in names.items() if function in error.functions), "BatchNorm")
 
 
-@rule("DP213", "idle-gpus", "warning")
+@rule("DP213", "idle-gpus", "warning", symptoms=("cut",), explains=())
 def idle_gpus(evidence: Evidence) -> Iterator[Found]:
     """A batch leaves GPUs idle.
 
@@ -85,11 +84,7 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
     """
     for probe in evidence.probes:
         split, call = probe.split, probe.call
-        if call is None or probe.comparison.is_along_another:
-            continue  # DP216: that is the wrong dimension
-        if any(number != call.rows for number in lists_of_samples(call).values()):
-            continue  # DP207: those are the rows of one sample
-        if probe.is_real and split is not None and split.num_idle:
+        if call is not None and probe.is_real and split is not None and split.num_idle:
             size = max((batch for batch in _full_batches(evidence) if batch > split.batch_size), default=0)
             is_last = size > 0
             full = size or split.batch_size + -split.batch_size % call.num_gpus

@@ -18,7 +18,7 @@ from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
 
 
-@rule("DP405", "structure-differs", "error")
+@rule("DP405", "structure-differs", "error", symptoms=("rows",))
 def structure_differs(evidence: Evidence) -> Iterator[Found]:
     """Replicas return results of different structure, or a part that is None in some only.
 
@@ -55,7 +55,7 @@ def _missing_parts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Fou
             yield Found(path, what, evidence.scan.result, probe, advice=advise("in all", result=path))
 
 
-@rule("DP406", "shape-differs", "error")
+@rule("DP406", "shape-differs", "error", symptoms=("rows",))
 def shape_differs(evidence: Evidence) -> Iterator[Found]:
     """Replicas return tensors that differ in more than their rows.
 
@@ -102,7 +102,7 @@ def _follows(path: str, dim: int, evidence: Evidence) -> bool:
     return all(shape[dim : dim + 1] == (rows,) for shape, rows in known if shape is not None)
 
 
-@rule("DP408", "merged-list", "error")
+@rule("DP408", "merged-list", "error", explains=("loss", "difference"))
 def merged_list(evidence: Evidence) -> Iterator[Found]:
     """Lists with an element for each sample are merged, not joined.
 
@@ -117,19 +117,15 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in gathered_calls(evidence):
         path = per_sample(probe, call)
-        if path is not None and call.rows > len(call.replicas) and not _is_of_texts(path, probe):
+        if path is not None and call.rows > len(call.replicas):
             after = counts_of(call.gathered or ()).get(path)
             ending = f"comes back with {after}" if after else "cannot be joined"
             sizes = sizes_text(list(probe.split.sizes())) if probe.split else ""
             what = (
                 f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}"
             )
-            yield Found(path, what, evidence.scan.result, probe, advice=advise("rows and counts"))
-
-
-def _is_of_texts(path: str, probe: Probe) -> bool:
-    """Whether a list holds nothing but texts: that is DP403."""
-    return all(leaf.type == "str" for leaf in probe.single.output if leaf.path.startswith(f"{path}["))
+            place, advice, about = evidence.scan.result, advise("rows and counts"), (f"result {path}",)
+            yield Found(path, what, place, probe, advice=advice, symptoms=about)
 
 
 @rule("DP409", "batch-dimension", "error")
@@ -151,7 +147,8 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 f"{result_at(path)} is flattened with the batch second: on one GPU its rows are {length} "
                 "groups of all samples, and gathered they come GPU by GPU, in another order"
             )
-            yield Found(path or "order", what, evidence.scan.result, probe, advice=advise("batch first"))
+            place, advice = evidence.scan.result, advise("batch first")
+            yield Found(path or "order", what, place, probe, advice=advice, explains=("rows",))
         found: dict[int, list[str]] = {}
         for path, dim in _along_others(probe, call):
             found.setdefault(dim, []).append(path)
@@ -185,7 +182,7 @@ def _along_another(paths: list[str], dim: int, probe: Probe, call: Call, evidenc
     return Found(path, what, evidence.scan.result, probe, advice=advise("turned", result=path, turn=turn))
 
 
-@rule("DP410", "no-batch-dimension", "error")
+@rule("DP410", "no-batch-dimension", "error", symptoms=("rows",))
 def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
     """A result that has no batch dimension comes back once for each GPU.
 

@@ -58,7 +58,8 @@ def _one_for_each_gpu(subject: str, paths: list[str], probe: Probe, call: Call, 
     advice = advise("reduce", result=paths[0], way=way, note=note)
     if of_the_batch and subject == "scalar":
         advice = advise("features")
-    return Found(subject, what, evidence.scan.result, probe, advice=advice)
+    symptoms = ("vector",) if subject == "loss" else ()
+    return Found(subject, what, evidence.scan.result, probe, advice=advice, symptoms=symptoms)
 
 
 def _of_the_batch(evidence: Evidence) -> set[str]:
@@ -161,7 +162,8 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
                 what = f"{result_at(path)} is the text {leaf.text[:20]!r}{became}"
                 subject = re.sub(r"\[\d+\]", "[i]", path)
                 advice = advise("without", what="texts")
-                yield Found(subject, what, evidence.scan.result, probe, severity, advice)
+                place, explains = evidence.scan.result, (f"result {path}",)
+                yield Found(subject, what, place, probe, severity, advice, explains=explains)
 
 
 def _list_of_texts(path: str, leaves: tuple[Leaf, ...]) -> str:

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe, Reduction
 from dpdemo.checking.questions.arguments import delivered_rows
-from dpdemo.checking.questions.failures import draws_its_own, gather_failures, numbers_for_tensors
+from dpdemo.checking.questions.failures import draws_its_own, gather_failures
 from dpdemo.checking.questions.results import all_pairs, is_meant_as_part, is_off, vectors
-from dpdemo.checking.questions.state import synchronised
 from dpdemo.checking.questions.words import result_at, sizes_text
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import SEVERITIES, Severity
 
 
-@rule("DP501", "loss-scale", "error")
+@rule("DP501", "loss-scale", "error", symptoms=("loss",), explains=("vector", "difference"))
 def loss_scale(evidence: Evidence) -> Iterator[Found]:
     """A loss taken inside forward is taken once for each GPU.
 
@@ -180,7 +179,7 @@ def _loss_advice(evidence: Evidence, probe: Probe, problem: _Problem) -> Advice:
     return advise("sum and count" if is_sum else "loss outside", result=path)
 
 
-@rule("DP502", "cross-sample", "error")
+@rule("DP502", "cross-sample", "error", symptoms=("rows",))
 def cross_sample(evidence: Evidence) -> Iterator[Found]:
     """Forward mixes samples of a batch, and under DataParallel sees a chunk only.
 
@@ -204,8 +203,8 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
             yield Found("pairs", what, evidence.scan.result, probe, advice=advise("features"))
         comparison = probe.comparison
         is_it = comparison.values_equal is False and comparison.equals_chunkwise
-        if not is_it or comparison.blamed or comparison.reordered:
-            continue  # that is DP205, or DP409
+        if not is_it:
+            continue
         if (probe.mode == "train" and probe.norms_batches) or _is_of_state(probe) or draws_its_own(probe):
             continue
         what = (
@@ -234,7 +233,7 @@ def _is_of_state(probe: Probe) -> bool:
     return any(re.search(rf"\.{re.escape(name)}\b", code) for name in names)
 
 
-@rule("DP590", "unexplained-difference", "error")
+@rule("DP590", "unexplained-difference", "error", symptoms=("difference",), explains=())
 def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
     """Results or gradients differ from one GPU's, or cannot be joined, for a reason that no other rule knows.
 
@@ -248,19 +247,19 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#5778, torch/nn/parallel/scatter_gather.py, gather_map
     """
     forward = evidence.scan.result
-    for probe, call, error in gather_failures(evidence):
-        if not any(all_pairs(probe)) and not any(numbers_for_tensors(probe, call)):  # DP502, DP308
-            yield Found(error.message, f"the results cannot be gathered: {error}", forward, probe)
+    for probe, _, error in gather_failures(evidence):
+        yield Found(error.message, f"the results cannot be gathered: {error}", forward, probe)
     for probe in evidence.probes:
         comparison = probe.comparison
-        if probe.raised is not None or probe.single.used_random or synchronised(evidence, probe):
-            continue  # DP306 tells of synchronised norms
+        if probe.raised is not None or probe.single.used_random:
+            continue
         if is_off(probe) and comparison.values_equal is False:
             gap = comparison.largest_difference
             what = f"{result_at(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
-            yield Found("values", what, forward, probe)
+            yield Found("values", what, forward, probe, symptoms=(f"difference of {probe}",))
         elif is_off(probe):
-            yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
+            what = "gradients differ from one GPU's, results do not"
+            yield Found("gradients", what, None, probe, symptoms=(f"difference of {probe}",))
         elif comparison.values_equal is None and _has_another_shape(probe):
             what = f"{result_at(comparison.differing)} has another shape than on one GPU"
             rows = str(probe.batch_size)

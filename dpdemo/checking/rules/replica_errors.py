@@ -5,11 +5,8 @@ from collections.abc import Iterator
 from dpdemo.checking.errors import is_known
 from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.questions.failures import (
-    comes_of_no_parameters,
     crossed_devices,
     failures,
-    looks_up_in_vain,
-    reads_in_vain,
 )
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
@@ -18,7 +15,7 @@ _AGAIN = "backward through the graph a second time"
 """An error of something that both runs of a check share, such as a cached tensor."""
 
 
-@rule("DP390", "replica-raised", "error")
+@rule("DP390", "replica-raised", "error", symptoms=("raises",))
 def replica_raised(evidence: Evidence) -> Iterator[Found]:
     """A replica fails, forward or backward, and one GPU does not, for a reason that no other rule knows.
 
@@ -37,15 +34,12 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
             yield Found(error.message, what, None, probe, advice=advise("optional"))
         if error.stage != "replica" or error.replica is None:
             continue
-        if any(reads_in_vain(error, kept) for kept in evidence.kept):
-            continue  # that is DP310
-        if any(looks_up_in_vain(error, held) for held in evidence.scan.of_kind("keyed")):
-            continue  # that is DP304
-        if not comes_of_no_parameters(error, probe.call) and not is_known(error):
+        if not is_known(error):
             rows = str(probe.batch_size)
             advice = advise("any rows", size=rows) if error.place and rows in error.place.code else Advice()
             what = f"replica {error.replica} raises {error}"
-            yield Found(str(error.place), what, error.place, probe, advice=advice)
+            about = (f"raises {error}",)
+            yield Found(str(error.place), what, error.place, probe, advice=advice, symptoms=about)
     for probe in evidence.probes:
         backward = probe.comparison.backward_raised
         if backward is not None and _AGAIN not in backward.message:
@@ -53,7 +47,7 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
             yield Found(str(backward.place), what, backward.place, probe, advice=advise("context"))
 
 
-@rule("DP391", "two-devices", "error")
+@rule("DP391", "two-devices", "error", symptoms=("devices",))
 def two_devices(evidence: Evidence) -> Iterator[Found]:
     """A replica mixes tensors of two GPUs, for a reason that no other rule knows.
 

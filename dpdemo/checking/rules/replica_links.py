@@ -35,7 +35,7 @@ def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
                 yield item, item.place, crossings[0][0], False
 
 
-@rule("DP302", "plain-tensor", "error")
+@rule("DP302", "plain-tensor", "error", explains=("devices", "difference"))
 def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     """A tensor on `self` that is no parameter and no buffer stays on GPU 0.
 
@@ -85,7 +85,7 @@ def _told(tensors: Sequence[Held]) -> str:
     )
 
 
-@rule("DP303", "fixed-device", "error")
+@rule("DP303", "fixed-device", "error", symptoms=("moved",), explains=("devices", "difference"))
 def fixed_device(evidence: Evidence) -> Iterator[Found]:
     """Forward names a GPU.
 
@@ -97,8 +97,6 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
     Seen by: what factories, `.to` and `.cuda` return inside replicas.
     References: Lightning-AI/pytorch-lightning#6414, kornia/kornia#130
     """
-    if len(evidence.scan.wrappers) > 1:
-        return  # DP106: the inner one scatters from replicas
     severity: Severity | None = None if any(crossed_devices(evidence)) else "warning"
     for probe, event in evidence.events("moved"):
         what = (
@@ -112,7 +110,7 @@ _TIES = ("callable", "module", "holder", "outer", "named")
 """Kinds of what is held that lead back to the original."""
 
 
-@rule("DP304", "original-module", "error")
+@rule("DP304", "original-module", "error", explains=("devices", "difference"))
 def original_module(evidence: Evidence) -> Iterator[Found]:
     """A list of modules, a bound method or a closure on `self` leads back to the original model.
 
@@ -201,7 +199,8 @@ def _keyed(evidence: Evidence) -> Iterator[Found]:
         advice = advise("named", name=item.name)
         for probe, error in failures(evidence):
             if looks_up_in_vain(error, item):
-                yield Found(item.path, what, item.place or error.place, probe, advice=advice)
+                place, explains = item.place or error.place, (f"raises {error}",)
+                yield Found(item.path, what, place, probe, advice=advice, explains=explains)
         for probe in filter(is_off, evidence.probes):
             yield Found(item.path, what, item.place, probe, advice=advice)
 
@@ -228,12 +227,13 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
             "each time"
         )
         found = kept.get((held.path, held.type))
-        is_read = found is not None and any(reads_in_vain(error, found) for _, error in failures(evidence))
-        severity: Severity | None = "error" if is_read or is_wrong else "info" if found is None else None
-        yield Found(held.path + held.type, what, held.place, None, severity)
+        errors = [error for _, error in failures(evidence) if found and reads_in_vain(error, found)]
+        severity: Severity | None = "error" if errors or is_wrong else "info" if found is None else None
+        explains = tuple(f"raises {error}" for error in errors)
+        yield Found(held.path + held.type, what, held.place, None, severity, explains=explains)
 
 
-@rule("DP317", "hooks-in-forward", "error")
+@rule("DP317", "hooks-in-forward", "error", explains=("rows", "raises", "difference"))
 def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
     """Forward puts hooks into its modules at the first call, and each replica puts its own.
 

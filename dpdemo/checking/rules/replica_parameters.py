@@ -32,20 +32,21 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#40457, huggingface/transformers#8145
     """
     for probe, call in evidence.calls:
-        raised = next((error for error in call.errors if comes_of_no_parameters(error, call)), None)
+        errors = [error for error in call.errors if comes_of_no_parameters(error, call)]
         is_off = _is_off(probe) or any(numbers_for_tensors(probe, call))
-        if raised is None and not is_off and not probe.single.writes_parameters:
+        if not errors and not is_off and not probe.single.writes_parameters:
             continue
         result = "results or gradients differ from those of one GPU"
         if not is_off:
             result = "what forward writes to them on one GPU, it writes to none here"
+        explains = ("assigned", *(f"raises {error}" for error in errors))
         asked = questions_for_parameters(call)
         by_name = [event for event in asked if event.place and BY_NAME.search(event.place.code)]
         for event in by_name or asked:  # what is made of them goes through them again
             way = "state_dict" if event.kind == "state_dict" else "parameters"
-            what = f"`{event.detail}.{way}()` is empty in replicas: {raised or result}"
-            advice = _asked(evidence, event.detail) if raised or is_off else advise("update")
-            yield Found(str(event.place), what, event.place, probe, advice=advice)
+            what = f"`{event.detail}.{way}()` is empty in replicas: {errors[0] if errors else result}"
+            advice = _asked(evidence, event.detail) if errors or is_off else advise("update")
+            yield Found(str(event.place), what, event.place, probe, advice=advice, explains=explains)
 
 
 def _asked(evidence: Evidence, module: str) -> Advice:

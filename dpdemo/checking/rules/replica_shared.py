@@ -14,7 +14,7 @@ from dpdemo.checking.rules.replica_state import note_of_all
 _EMPTY = {"list": "[]", "dict": "{}", "set": "set()", "OrderedDict": "{}", "defaultdict": "{}"}
 
 
-@rule("DP309", "shared-container", "error")
+@rule("DP309", "shared-container", "error", explains=("raises", "devices", "difference"), of_training=True)
 def shared_container(evidence: Evidence) -> Iterator[Found]:
     """A list or dict on `self` is shared by all replicas.
 

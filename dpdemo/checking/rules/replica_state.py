@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 
 from dpdemo.checking.evidence import Evidence, Norm, Probe, StateChange
-from dpdemo.checking.questions.failures import questions_for_parameters
 from dpdemo.checking.questions.results import is_off
 from dpdemo.checking.questions.state import (
     STATISTICS,
@@ -20,7 +19,7 @@ from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Severity
 
 
-@rule("DP301", "lost-state", "error")
+@rule("DP301", "lost-state", "error", of_training=True)
 def lost_state(evidence: Evidence) -> Iterator[Found]:
     """Attributes that forward sets on `self` are lost.
 
@@ -45,7 +44,9 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         severity: Severity | None = "warning" if change.kind == "mode" or change.harmless else None
         what = _told(change) + _FOLLOWED * change.harmless
         advice = _outside(change, probe.batch_size)
-        yield Found(change.path, what, place_of(change), probe, severity, advice, change.place)
+        about = ("assigned", f"assigned {change.path}") if change.kind == "parameter" else ()
+        place = place_of(change)
+        yield Found(change.path, what, place, probe, severity, advice, change.place, symptoms=about)
     yield from note_of_all(harmless, _UNNEEDED)
 
 
@@ -86,11 +87,8 @@ def _outside(change: StateChange, rows: int) -> Advice:
 
 def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
     """Return whether another finding is about it: of a module around this one, or of another rule."""
-    match change.kind:
-        case "mode":
-            return _is_below(change, probe)
-        case "parameter":  # that is DP308, or DP313
-            return any(map(questions_for_parameters, probe.calls)) or gets_other_data(change)
+    if change.kind == "mode":
+        return _is_below(change, probe)
     if change.single.text == "True" and any(change.kind == "hooks" for change in probe.changes):
         return True  # it says that the hooks are there: that is DP317
     return (change.before.is_absent or change.is_followed) and _is_made_of_parameters(change, probe)
@@ -119,7 +117,7 @@ def _is_below(change: StateChange, probe: Probe) -> bool:
     return any(path != other and (not other or path.startswith(f"{other}.")) for other in others)
 
 
-@rule("DP305", "buffer", "error")
+@rule("DP305", "buffer", "error", of_training=True)
 def buffer(evidence: Evidence) -> Iterator[Found]:
     """A buffer is updated by the first chunk only, or not at all.
 
@@ -183,7 +181,7 @@ def _told_of(alike: Iterable[StateChange]) -> str:
     return f"the buffer {names} ends as {words(change.parallel)} where one GPU has other numbers: it is {why}"
 
 
-@rule("DP306", "batchnorm-statistics", "warning")
+@rule("DP306", "batchnorm-statistics", "warning", explains=(), of_training=True)
 def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
     """BatchNorm takes its statistics a chunk at a time, and keeps those of chunk 0.
 
@@ -232,7 +230,8 @@ def _clamped(evidence: Evidence) -> Iterator[Found]:
                 f"{names} {verb} statistics over the whole batch, and {differing} from one GPU's: for "
                 "several replicas the variance is clamped to eps, where a plain call adds eps to it"
             )
-            yield Found("clamp", what, norms[0].place, probe, "info")
+            explains = (f"difference of {probe}",)
+            yield Found("clamp", what, norms[0].place, probe, "info", explains=explains)
 
 
 def _group_norm(norm: Norm | None) -> Advice:
@@ -247,7 +246,7 @@ def _group_norm(norm: Norm | None) -> Advice:
     return advise("group norm", type=norm.type, channels=f"{norm.channels}", groups=f"{groups}")
 
 
-@rule("DP307", "sync-batchnorm", "warning")
+@rule("DP307", "sync-batchnorm", "warning", explains=())
 def sync_batchnorm(evidence: Evidence) -> Iterator[Found]:
     """SyncBatchNorm synchronises nothing under DataParallel.
 

@@ -14,7 +14,7 @@ from dpdemo.checking.repairs import Found, advise
 from dpdemo.results.findings import Severity
 
 
-@rule("DP311", "gradients-in-forward", "error")
+@rule("DP311", "gradients-in-forward", "error", explains=("parameters", "raises", "difference"))
 def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
     """Gradients are touched inside forward.
 
@@ -42,7 +42,7 @@ def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
                 yield Found(".grad", what, None, probe)
 
 
-@rule("DP313", "parameter-changed", "error")
+@rule("DP313", "parameter-changed", "error", symptoms=("parameters",), of_training=True)
 def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     """Forward changes a parameter in place.
 
@@ -97,7 +97,10 @@ def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence
     what = f"forward changes the parameter{'s' * (len(paths) > 1)} {listed(paths)} in place: {reaches}"
     advice = advise("in place", there=attribute_at(change.path, "model.module"), stands_alone=alone)
     severity: Severity | None = "info" if is_as_alone else None
-    return Found(",".join(paths), what, place_of(change), probe, severity, advice, change.place)
+    explains = tuple(f"assigned {path}" for path in paths)
+    return Found(
+        ",".join(paths), what, place_of(change), probe, severity, advice, change.place, explains=explains
+    )
 
 
 def _refused(evidence: Evidence) -> Iterator[Found]:
@@ -125,4 +128,6 @@ def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
     )
     place = evidence.scan.shortened[0][1]
     advice = advise("renormalise", name=attribute_at(paths[0]), there=attribute_at(paths[0], "model.module"))
-    return Found(",".join(f"{path}.weight" for path in paths), what, place, probe, advice=advice)
+    weights = [f"{path}.weight" for path in paths]
+    explains = tuple(f"assigned {weight}" for weight in weights)
+    return Found(",".join(weights), what, place, probe, advice=advice, explains=explains)

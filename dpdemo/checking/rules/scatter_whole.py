@@ -11,7 +11,7 @@ from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise, change_call
 
 
-@rule("DP207", "replicated-batch", "error")
+@rule("DP207", "replicated-batch", "error", explains=("raises", "rows", "difference"))
 def replicated_batch(evidence: Evidence) -> Iterator[Found]:
     """A batch that is no tensor goes to every replica whole.
 
@@ -36,7 +36,8 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
                 f"`{name}` is a list of {number}, one for each sample: scatter opens it and cuts each "
                 "tensor in it along its first dimension"
             )
-            yield Found(name, told, forward, probe, advice=_stacked(name, call))
+            explains = ("cut",) if number != call.rows else ()  # those are the rows of one sample
+            yield Found(name, told, forward, probe, advice=_stacked(name, call), explains=explains)
         if not any(leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments):
             told = f"no argument is a tensor: each of the {len(call.replicas)} replicas runs on all of them"
             yield Found("no tensor", told, forward, probe)
@@ -85,7 +86,7 @@ def _as_tensor(path: str, leaves: list[Leaf], call: Call) -> Advice:
     return change_call(call, note, **{path: f"torch.arange(len({path}))"})
 
 
-@rule("DP208", "opaque-tensors", "error")
+@rule("DP208", "opaque-tensors", "error", explains=("raises", "devices", "rows", "difference"))
 def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
     """An argument of a class of its own is not split as a tensor is.
 

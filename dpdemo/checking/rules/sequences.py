@@ -11,7 +11,7 @@ from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise, change_call
 
 
-@rule("DP212", "hidden-state", "error")
+@rule("DP212", "hidden-state", "error", explains=("raises", "difference"))
 def hidden_state(evidence: Evidence) -> Iterator[Found]:
     """An RNN's hidden state has the batch on dimension 1.
 
@@ -37,15 +37,14 @@ def hidden_state(evidence: Evidence) -> Iterator[Found]:
         advice = advise("state")
         if call is not None and turned:
             advice = change_call(call, "and the same back in forward", **turned)
-        yield Found(
-            ",".join(names) or "hidden", f"{what}: {error.message}", error.place, probe, advice=advice
-        )
+        told, explains = f"{what}: {error.message}", tuple(f"argument {state}" for state in states)
+        yield Found(",".join(names) or "hidden", told, error.place, probe, advice=advice, explains=explains)
 
 
 _WHOLE = "the state is made for the whole batch"
 
 
-@rule("DP214", "packed-sequence", "error")
+@rule("DP214", "packed-sequence", "error", explains=("cut", "raises", "rows", "difference"))
 def packed_sequence(evidence: Evidence) -> Iterator[Found]:
     """Packed sequences do not survive the split.
 
@@ -113,7 +112,7 @@ def cpu_lengths(evidence: Evidence) -> Iterator[Found]:
             yield Found(str(error.place), what, error.place, probe, advice=advise("lengths"))
 
 
-@rule("DP216", "other-dimension", "error")
+@rule("DP216", "other-dimension", "error", explains=("cut", "raises", "rows", "difference"))
 def other_dimension(evidence: Evidence) -> Iterator[Found]:
     """The batch is on another dimension than the one that is cut.
 

@@ -43,7 +43,7 @@ def _settings(evidence: Evidence) -> Iterator[tuple[Probe, Call, str, str, str]]
                 yield probe, call, name, mine[name], value
 
 
-@rule("DP602", "thread-state", "warning")
+@rule("DP602", "thread-state", "warning", explains=("devices", "difference"))
 def thread_state(evidence: Evidence) -> Iterator[Found]:
     """A setting around the call does not reach the replicas.
 

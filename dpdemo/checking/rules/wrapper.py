@@ -147,7 +147,7 @@ def bypassed(evidence: Evidence) -> Iterator[Found]:
         yield Found(path or "the wrapper", what, evidence.scan.forward, advice=advice)
 
 
-@rule("DP106", "nested", "error")
+@rule("DP106", "nested", "error", explains=("moved", "raises", "devices", "difference"))
 def nested(evidence: Evidence) -> Iterator[Found]:
     """DataParallel inside DataParallel.
 
