@@ -24,39 +24,34 @@ def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> Findings:
 
     Rules that are not chosen explain, too. A rule that raises loses the findings that it has not made yet.
     """
-    found: list[tuple[Rule, Found]] = []
+    found: list[tuple[Rule, Found, Finding]] = []
     notes: list[str] = []
     codes = {rule.code for rule in chosen}
     for rule in (*chosen, *(rule for rule in rules() if rule.code not in codes)):
         try:
             for one in rule.look(evidence):
-                found.append((rule, one))  # noqa: PERF401 - those before an exception stay
+                found.append((rule, one, rule.finding(one, evidence.split_by)))  # noqa: PERF401 - those before an exception stay
         except Exception as error:  # noqa: BLE001 - a bug of a rule must not end the report
             notes.append(_not_applied(rule, error))
-    findings = [
-        rule.finding(one, evidence.split_by) for rule, one in _unexplained(found) if rule.code in codes
-    ]
+    findings = [finding for finding in _unexplained(found) if finding.code in codes]
     return Findings(_as_given(merge(_with_an_error(findings, evidence, chosen)), evidence), tuple(notes))
 
 
-def _unexplained(found: list[tuple[Rule, Found]]) -> list[tuple[Rule, Found]]:
+def _unexplained(found: list[tuple[Rule, Found, Finding]]) -> list[Finding]:
     """Drop each finding that is a symptom of another one; a note explains only what it names itself."""
-    kept: list[tuple[Rule, Found]] = []
+    kept: list[Finding] = []
     explained = set[str]()
-    for rule, one in sorted(found, key=lambda pair: max(map(_generality, _symptoms(*pair)), default=-1)):
-        if explained.isdisjoint(_symptoms(rule, one)):
-            kept.append((rule, one))
-            is_note = (one.severity or rule.severity) == "info"
-            explained.update(one.explains, () if is_note else rule.explains)
+    for rule, one, finding in sorted(found, key=lambda each: _generality(*each[:2])):
+        if explained.isdisjoint((*rule.symptoms, *one.symptoms)):
+            kept.append(finding)
+            explained.update(one.explains, () if finding.severity == "info" else rule.explains)
     return kept
 
 
-def _symptoms(rule: Rule, found: Found) -> tuple[str, ...]:
-    return (*rule.symptoms, *found.symptoms)
-
-
-def _generality(symptom: str) -> int:
-    return SYMPTOMS.index(symptom.partition(" ")[0])
+def _generality(rule: Rule, found: Found) -> int:
+    """Rank a finding by its most general symptom: what explains it comes before it."""
+    kinds = (symptom.partition(" ")[0] for symptom in (*rule.symptoms, *found.symptoms))
+    return max(map(SYMPTOMS.index, kinds), default=-1)
 
 
 def _not_applied(rule: Rule, error: Exception) -> str:

@@ -55,7 +55,7 @@ class Rule(RulePage):
 
     def finding(self, found: Found, split_by: str = "") -> Finding:
         """Add the rule and the repair to what was found."""
-        repair = repair_of(found, split_by)
+        repair = repair_of(found, self.section("After"), split_by)
         return Finding(
             self,
             found.severity or self.severity,

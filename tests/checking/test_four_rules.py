@@ -31,7 +31,7 @@ from dpdemo.checking.repairs import Found, Repair
 from dpdemo.results.findings import Place
 
 HOME = Path(registry.__file__).parent
-PURE = {"errors", "evidence", "questions", "registry", "repairs", "rules"}
+PURE = {"errors", "evidence", "fills", "questions", "registry", "repairs", "rules"}
 READERS = {"ast", "inspect", "linecache", "tokenize"}
 
 

@@ -7,7 +7,7 @@ from dpdemo.checking.evidence import Evidence, Raised
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import sizes_text
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise
+from dpdemo.checking.repairs import Found, full_batches
 from dpdemo.results.findings import Severity
 
 
@@ -59,7 +59,7 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
             f"sample; so it is for batches of {', '.join(map(str, bad[:8]))}{', ...' if len(bad) > 8 else ''}"
         )
         full = max(2, -(-largest // evidence.num_gpus)) * evidence.num_gpus  # the next with two rows or more
-        advice = advise("full batches", size=f"{largest}", full=f"{full}", drop=", drop_last=True")
+        advice = full_batches(largest, full, drop_last=True)
         yield Found("lone-sample", what, None, probe, None if probe.is_real else "warning", advice)
 
 
@@ -92,8 +92,7 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
                 f"a batch of {split.batch_size} on {split.num_devices} GPUs is cut into "
                 f"{sizes_text(list(split.sizes()))}: {split.num_idle} idle"
             )
-            drop, given = ", drop_last=True" * is_last, f"{size or split.batch_size}"
-            advice = advise("full batches", size=given, full=f"{full}", drop=drop)
+            advice = full_batches(size or split.batch_size, full, drop_last=is_last)
             severity: Severity | None = "info" if is_last and evidence.is_program else None
             yield Found(str(split.batch_size), what, None, probe, severity, advice)
 

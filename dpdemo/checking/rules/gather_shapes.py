@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
+from dpdemo.checking.fills import bracketed, returned, swapped
 from dpdemo.checking.questions.results import (
     all_pairs,
     counts_of,
@@ -15,7 +16,7 @@ from dpdemo.checking.questions.results import (
 )
 from dpdemo.checking.questions.words import listed, result_at, sizes_text
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise
+from dpdemo.checking.repairs import Found, advise, without
 
 
 @rule("DP405", "structure-differs", "error", symptoms=("rows",))
@@ -27,7 +28,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
         replicas' data without a word; None in another one: `'NoneType' object has no attribute 'device'`.
     Why: gather joins part by part, and looks at replica 0's result to decide what it has before it.
     Before: return {"y": y, **({"aux": aux} if found else {})}
-    After: return {"y": y, "aux": aux}
+    After: return y, aux   # in every replica the same parts: zeros where there is nothing
     Seen by: the structure of each replica's result, before gather.
     References: open-mmlab/mmdetection#2303, torch/nn/parallel/scatter_gather.py, gather_map
     """
@@ -38,7 +39,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
             is_it = replica.structure != first and per_sample(probe, call) is None
             if is_it and "None" not in replica.structure + first:
                 what = f"replica 0 returns {first}, replica {replica.index} {replica.structure}"
-                yield Found("structure", what, evidence.scan.result, probe, advice=advise("in all"))
+                yield Found("structure", what, evidence.scan.result, probe, advice=advise())
                 break
 
 
@@ -52,7 +53,7 @@ def _missing_parts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Fou
         if len(where) < len(nones):
             lost = ": what the others give is dropped" if where[0] == 0 else ""
             what = f"{result_at(path)} is None in replica {where[0]} and not in all{lost}"
-            yield Found(path, what, evidence.scan.result, probe, advice=advise("in all", result=path))
+            yield Found(path, what, evidence.scan.result, probe, advice=advise())
 
 
 @rule("DP406", "shape-differs", "error", symptoms=("rows",))
@@ -63,7 +64,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
     Why: gather joins along the batch dimension and wants all others equal; sizes that depend on the data,
         such as padding to the longest of a chunk, differ.
     Before: return y[:, : lengths.max()]
-    After: return y   # padded to the size of the input
+    After: y = F.pad(y, (0, longest - y.size(-1)))   # to a length that does not depend on the chunk
     Seen by: the shapes of each replica's result, before gather.
     References: pytorch/pytorch#44141, huggingface/transformers#1220
     """
@@ -74,7 +75,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
         (path, (dim, sizes)), *others = ragged.items()
         also = f"; sizes of {listed([other for other, _ in others])} differ too" if others else ""
         what = f"{result_at(path)} has size {sizes} on dimension {dim}{also}"
-        yield Found(",".join(ragged), what, evidence.scan.result, probe, advice=advise("padded"))
+        yield Found(",".join(ragged), what, evidence.scan.result, probe, advice=advise())
 
 
 def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, int, str]]:
@@ -124,8 +125,13 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
             what = (
                 f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}"
             )
-            place, advice, about = evidence.scan.result, advise("rows and counts"), (f"result {path}",)
-            yield Found(path, what, place, probe, advice=advice, symptoms=about)
+            place, about = evidence.scan.result, (f"result {path}",)
+            yield Found(path, what, place, probe, advice=advise(_ROWS_AND_COUNTS), symptoms=about)
+
+
+_ROWS_AND_COUNTS = """return torch.cat(rows), torch.tensor([len(one) for one in rows], device={x}.device)
+rows, counts = {call}
+rows = rows.split(counts.tolist())   # outside"""
 
 
 @rule("DP409", "batch-dimension", "error")
@@ -147,7 +153,11 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 f"{result_at(path)} is flattened with the batch second: on one GPU its rows are {length} "
                 "groups of all samples, and gathered they come GPU by GPU, in another order"
             )
-            place, advice = evidence.scan.result, advise("batch first")
+            place = evidence.scan.result
+            advice = advise(
+                "out.transpose(0, 1).reshape(-1, out.size(-1))   # and what it is compared with likewise",
+                fill=swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),
+            )
             yield Found(path or "order", what, place, probe, advice=advice, explains=("rows",))
         found: dict[int, list[str]] = {}
         for path, dim in _along_others(probe, call):
@@ -179,7 +189,12 @@ def _along_another(paths: list[str], dim: int, probe: Probe, call: Call, evidenc
         f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined along "
         f"dimension {call.dim}{more}"
     )
-    return Found(path, what, evidence.scan.result, probe, advice=advise("turned", result=path, turn=turn))
+    advice = advise(
+        "return out{turn}   # in forward, and the same again outside",
+        fill=returned(lambda code, names: f"{bracketed(code)}{names['turn']}", "   # and back outside"),
+        result=path, turn=turn,
+    )  # fmt: skip
+    return Found(path, what, evidence.scan.result, probe, advice=advice)
 
 
 @rule("DP410", "no-batch-dimension", "error", symptoms=("rows",))
@@ -208,7 +223,7 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 f"{result_at(path)} of shape {whole} has no batch dimension: each of the {len(shapes)} "
                 f"replicas returns it, and together they come back as {after}"
             )
-            advice = advise("without", what="it: take means over the batch outside; a weight or table")
+            advice = without("it: take means over the batch outside; a weight or table")
             yield Found(path, what, evidence.scan.result, probe, advice=advice)
 
 

@@ -11,7 +11,7 @@ from dpdemo.checking.questions.failures import draws_its_own, gather_failures
 from dpdemo.checking.questions.results import all_pairs, is_meant_as_part, is_off, vectors
 from dpdemo.checking.questions.words import result_at, sizes_text
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import FEATURES, Advice, Found, advise, full_batches, of_any_rows
 from dpdemo.results.findings import SEVERITIES, Severity
 
 
@@ -168,15 +168,28 @@ def _loss_advice(evidence: Evidence, probe: Probe, problem: _Problem) -> Advice:
         probe.batch_size for probe in evidence.probes if probe.comparison.loss and not _loss_problem(probe)
     ]
     if problem.is_librarys and probe.batch_size < max(right, default=0):
-        size = str(max(right))
-        return advise("full batches", size=size, full=size, drop=", drop_last=True")
+        return full_batches(max(right), max(right), drop_last=True)
     forward = evidence.scan.forward
     if problem.is_librarys and forward is not None and "/transformers/" in forward.file:
-        return advise("trainer" if problem.is_scaled else "trainer's loss")
+        option = "TrainingArguments(folder, average_tokens_across_devices=False)"
+        if problem.is_scaled:
+            return advise(option, before="TrainingArguments(folder)")
+        return advise(_TRAINERS_LOSS, before="Trainer(model, args)")
+    mean = "loss = {call}{result}.mean()"
     if problem.is_right_summed:
-        return advise("sum", result=path)
+        return advise("loss = {call}{result}.sum()", before=mean, result=path)
     is_sum = probe.comparison.loss is None or probe.comparison.loss.is_sum
-    return advise("sum and count" if is_sum else "loss outside", result=path)
+    return advise(_SUM_AND_COUNT if is_sum else _LOSS_OUTSIDE, before=mean, result=path)
+
+
+_TRAINERS_LOSS = """Trainer(model, args, compute_loss_func=total_loss)   # which divides the sum of the losses
+# of all labels by num_items_in_batch.sum()"""
+_SUM_AND_COUNT = """\
+return total.reshape(1), count.reshape(1)   # in forward: the sum of the losses, and of how many
+total, count = {call}   # outside
+loss = total.sum() / count.sum()"""
+_LOSS_OUTSIDE = """features = {call}   # forward returns what the loss is computed from
+loss = criterion(features)"""
 
 
 @rule("DP502", "cross-sample", "error", symptoms=("rows",))
@@ -200,7 +213,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
                 f"{result_at(path)} of shape {shape} compares each sample with every other of its batch: a "
                 "replica compares those of its chunk"
             )
-            yield Found("pairs", what, evidence.scan.result, probe, advice=advise("features"))
+            yield Found("pairs", what, evidence.scan.result, probe, advice=FEATURES)
         comparison = probe.comparison
         is_it = comparison.values_equal is False and comparison.equals_chunkwise
         if not is_it:
@@ -213,7 +226,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         )
         place = comparison.mixing or evidence.scan.forward
         subject = comparison.differing or "result"
-        yield Found(subject, what, place, probe, advice=advise("features"))
+        yield Found(subject, what, place, probe, advice=FEATURES)
 
 
 def _is_of_state(probe: Probe) -> bool:
@@ -262,9 +275,7 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
             yield Found("gradients", what, None, probe, symptoms=(f"difference of {probe}",))
         elif comparison.values_equal is None and _has_another_shape(probe):
             what = f"{result_at(comparison.differing)} has another shape than on one GPU"
-            rows = str(probe.batch_size)
-            advice = advise("any rows", size=rows) if forward and rows in forward.code else Advice()
-            yield Found("shape", what, forward, probe, advice=advice)
+            yield Found("shape", what, forward, probe, advice=of_any_rows(forward, probe))
 
 
 def _has_another_shape(probe: Probe) -> bool:

@@ -9,7 +9,7 @@ from dpdemo.checking.questions.failures import (
     failures,
 )
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import TO_ITS_DEVICE, Found, advise, of_any_rows
 
 _AGAIN = "backward through the graph a second time"
 """An error of something that both runs of a check share, such as a cached tensor."""
@@ -31,20 +31,20 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
     for probe, error in failures(evidence):
         if error.stage == "replicate" and "__new__" in error.message:
             what = f"a replica cannot be made: {error.message}"
-            yield Found(error.message, what, None, probe, advice=advise("optional"))
+            advice = advise("def __new__(cls, *args, **kwargs): ...", before="def __new__(cls, config): ...")
+            yield Found(error.message, what, None, probe, advice=advice)
         if error.stage != "replica" or error.replica is None:
             continue
         if not is_known(error):
-            rows = str(probe.batch_size)
-            advice = advise("any rows", size=rows) if error.place and rows in error.place.code else Advice()
-            what = f"replica {error.replica} raises {error}"
-            about = (f"raises {error}",)
-            yield Found(str(error.place), what, error.place, probe, advice=advice, symptoms=about)
+            what, place = f"replica {error.replica} raises {error}", error.place
+            rows, about = of_any_rows(place, probe), (f"raises {error}",)
+            yield Found(str(place), what, place, probe, advice=rows, symptoms=about)
     for probe in evidence.probes:
         backward = probe.comparison.backward_raised
         if backward is not None and _AGAIN not in backward.message:
             what = f"backward raises {backward}, and not on one GPU"
-            yield Found(str(backward.place), what, backward.place, probe, advice=advise("context"))
+            saved = "ctx.save_for_backward({x})   # and in backward: ({x},) = ctx.saved_tensors"
+            yield Found(str(backward.place), what, backward.place, probe, advice=advise(saved))
 
 
 @rule("DP391", "two-devices", "error", symptoms=("devices",))
@@ -60,4 +60,4 @@ def two_devices(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, error in crossed_devices(evidence):
         what = f"replica {error.replica}: {error}"
-        yield Found(str(error.place), what, error.place, probe, advice=advise("to its device"))
+        yield Found(str(error.place), what, error.place, probe, advice=TO_ITS_DEVICE)

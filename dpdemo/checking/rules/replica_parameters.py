@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Evidence, Probe
+from dpdemo.checking.fills import swapped
 from dpdemo.checking.questions.failures import (
     BY_NAME,
     comes_of_no_parameters,
@@ -45,14 +46,23 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
         for event in by_name or asked:  # what is made of them goes through them again
             way = "state_dict" if event.kind == "state_dict" else "parameters"
             what = f"`{event.detail}.{way}()` is empty in replicas: {errors[0] if errors else result}"
-            advice = _asked(evidence, event.detail) if errors or is_off else advise("update")
+            advice = _asked(evidence, event.detail) if errors or is_off else _UPDATE
             yield Found(str(event.place), what, event.place, probe, advice=advice, explains=explains)
+
+
+_UPDATE = advise(
+    "model.module.update()   # these lines, in a method that is called after the call or the step"
+)
 
 
 def _asked(evidence: Evidence, module: str) -> Advice:
     """Advise the model's first parameter by its name, where the model itself is asked for all of them."""
     paths = evidence.scan.parameters if module == evidence.scan.model else ()
-    return advise("of a parameter", parameter=attribute_at(paths[0]) if paths else "self.fc.weight")
+    return advise(
+        "{x}.device   # or {parameter}.device; penalties over all parameters belong outside forward",
+        fill=swapped(r"next\((?:iter\()?self\.parameters\(\)\)?\)", "{parameter}"),
+        parameter=attribute_at(paths[0]) if paths else "self.fc.weight",
+    )
 
 
 def _is_off(probe: Probe) -> bool:
@@ -101,4 +111,7 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
             more = f" (and {len(with_it) - 1} more like it)" if len(with_it) > 1 else ""
             kind = f"attribute {', '.join(item.names)}" if item.names else f"type {item.type}"
             what = f"`{item.path}` ({kind}) is a plain tensor in replicas: {error.message}{more}"
-            yield Found(item.path, what, error.place, probe, advice=advise("on self", name=lost[1]))
+            advice = advise(
+                "self.weight_{name}   # an attribute of the module; set it in __init__", name=lost[1]
+            )
+            yield Found(item.path, what, error.place, probe, advice=advice)

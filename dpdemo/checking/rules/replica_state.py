@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from dpdemo.checking.evidence import Evidence, Norm, Probe, StateChange
+from dpdemo.checking.fills import after_the_call, swapped
 from dpdemo.checking.questions.results import is_off
 from dpdemo.checking.questions.state import (
     STATISTICS,
@@ -78,11 +79,16 @@ def _told(change: StateChange) -> str:
 def _outside(change: StateChange, rows: int) -> Advice:
     """Advise the statement behind the call, where it reads `self` alone; else to return what has rows."""
     if change.kind == "mode":
-        return advise("mode", module=f"model.module.{change.path}".removesuffix(".training"))
-    alone = "yes" if change.written.stands_alone else ""
-    shape = change.single.shape or ()
-    kind = "of all rows" if change.kind == "buffer" else "outside" if shape[:1] == (rows,) else "number"
-    return advise(kind, path=change.path, stands_alone=alone)
+        module = f"model.module.{change.path}".removesuffix(".training")
+        return advise("{module}.eval()   # outside of forward", module=module)
+    after = "y = {call}\nmodel.module.{path} = ...   # after the call; forward may take it as an argument"
+    if change.kind == "buffer":
+        after = """y = {call}   # forward returns the rows that it is made of
+model.module.{path} = ...   # after the call, of all of them"""
+    elif change.single.shape is not None and change.single.shape[:1] == (rows,):
+        after = """return y, value   # in forward; and after the call, on what was gathered:
+model.module.{path} = value"""
+    return advise(after, fill=after_the_call if change.written.stands_alone else None, path=change.path)
 
 
 def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
@@ -160,7 +166,7 @@ def _of_buffer(change: StateChange, probe: Probe, evidence: Evidence) -> Advice:
     """Advise a call of the module itself for an observer of a library; else the statement behind the call."""
     kinds = dict(evidence.scan.module_types)
     if kinds.get(change.path.rpartition(".")[0], "").endswith(("Observer", "FakeQuantize")):
-        return advise("calibrate")
+        return advise("{plain}   # while it observes: the module itself, on one GPU", before="{call}")
     return _outside(change, probe.batch_size)
 
 
@@ -214,7 +220,10 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
             if norm is not None and norm.is_told:
                 kind = article(norm.type)
                 what += f"; {kind} synchronises replicas that were told of each other, and these were not"
-                advice = advise("told of each other")
+                advice = advise(
+                    "patch_replication_callback(dp)   # of the same package; or its DataParallelWithCallback",
+                    before="dp = nn.DataParallel(model)",
+                )
             yield Found("BatchNorm", what, norm.place if norm else None, probe, advice=advice)
 
 
@@ -234,16 +243,21 @@ def _clamped(evidence: Evidence) -> Iterator[Found]:
             yield Found("clamp", what, norms[0].place, probe, "info", explains=explains)
 
 
-def _group_norm(norm: Norm | None) -> Advice:
+def _group_norm(norm: Norm | None) -> Advice | None:
     """Advise a normalisation of each sample, with about eight channels in a group or more."""
     if norm is None:
-        return Advice()
+        return None
     groups = next(
         number
         for number in (8, 4, 2, 1)
         if (norm.channels % number == 0 and norm.channels > number) or number == 1
     )
-    return advise("group norm", type=norm.type, channels=f"{norm.channels}", groups=f"{groups}")
+    layer = r"\b(nn\.)?(?:Sync)?BatchNorm(?:1d|2d|3d)?\({channels}\)"
+    return advise(
+        "nn.GroupNorm({groups}, {channels})", before="nn.{type}({channels})",
+        fill=swapped(layer, r"\1GroupNorm({groups}, {channels})"),
+        type=norm.type, channels=f"{norm.channels}", groups=f"{groups}",
+    )  # fmt: skip
 
 
 @rule("DP307", "sync-batchnorm", "warning", explains=())

@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Evidence, Probe, StateChange
+from dpdemo.checking.evidence import Evidence, Probe, StateChange, Written
+from dpdemo.checking.fills import after_the_call
 from dpdemo.checking.questions.failures import questions_for_parameters
 from dpdemo.checking.questions.results import is_off
 from dpdemo.checking.questions.state import changes_of, gets_other_data, place_of
 from dpdemo.checking.questions.words import attribute_at, listed
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise
+from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Severity
 
 
@@ -93,9 +94,8 @@ def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence
         if change.parallel_changed
         else "the replica that holds the change is thrown away"
     )
-    alone = "yes" if change.written.stands_alone else ""
     what = f"forward changes the parameter{'s' * (len(paths) > 1)} {listed(paths)} in place: {reaches}"
-    advice = advise("in place", there=attribute_at(change.path, "model.module"), stands_alone=alone)
+    advice = _outside(attribute_at(change.path, "model.module"), change.written)
     severity: Severity | None = "info" if is_as_alone else None
     explains = tuple(f"assigned {path}" for path in paths)
     return Found(
@@ -114,8 +114,13 @@ def _refused(evidence: Evidence) -> Iterator[Found]:
                     if freezes
                     else "forward changes a parameter in place, which replica 0 holds as a view"
                 )
-                advice = advise("in place", there="model.module", stands_alone="")
-                yield Found(str(error.place), what, error.place, probe, advice=advice)
+                yield Found(str(error.place), what, error.place, probe, advice=_outside("model.module"))
+
+
+def _outside(there: str, written: Written = Written()) -> Advice:  # noqa: B008 - it is frozen
+    """Advise to change a parameter after the call."""
+    code = "with torch.no_grad():   # after the call, on what was gathered\n    {there} ..."
+    return advise(code, fill=after_the_call if written.stands_alone else None, there=there)
 
 
 def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
@@ -127,7 +132,12 @@ def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
         f"{'its parameter' if is_single else 'their parameters'} in place: replicas shorten rows of copies"
     )
     place = evidence.scan.shortened[0][1]
-    advice = advise("renormalise", name=attribute_at(paths[0]), there=attribute_at(paths[0], "model.module"))
+    advice = advise(
+        "{name} = nn.Embedding(...)   # without max_norm; and after optimizer.step():\n"
+        "{there}.weight.data.renorm_(2, 0, max_norm)",
+        name=attribute_at(paths[0]),
+        there=attribute_at(paths[0], "model.module"),
+    )
     weights = [f"{path}.weight" for path in paths]
     explains = tuple(f"assigned {weight}" for weight in weights)
     return Found(",".join(weights), what, place, probe, advice=advice, explains=explains)

@@ -15,7 +15,7 @@ from dpdemo.checking.questions.arguments import (
 from dpdemo.checking.questions.failures import failures, may_be_of_sizes
 from dpdemo.checking.questions.words import listed, top_name
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise, change_call
+from dpdemo.checking.repairs import Advice, Found, advise, change_call, padded
 from dpdemo.results.findings import Severity
 
 
@@ -69,8 +69,9 @@ def _kept_whole(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> Advic
     if are_rows and _runs_with_rows(leaves, call, evidence):
         return change_call(call, **{leaf.path: _expanded(leaf, call) for leaf in leaves})
     if _is_graph(leaves[0]):
-        return advise("pad", what="one graph")
-    return advise("constant", name=top_name(leaves[0].path))
+        return padded("one graph")
+    code = 'self.register_buffer("{name}", {name})   # in __init__; forward reads self.{name}'
+    return advise(code, before="{call}", name=top_name(leaves[0].path))
 
 
 def _runs_with_rows(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> bool:
@@ -191,7 +192,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 f"`{leaf.path}` of shape {leaf.shape} relates each row of the batch to every other, and is "
                 f"cut with it: no replica sees it whole ({call.raised})"
             )
-            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advise("pad", what="one graph"))
+            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=padded("one graph"))
         # where a replica raises, it was run again with its arguments whole
         was_refuted = call.raised is not None and call.raised.stage == "replica"
         for leaf in () if leaves or related else _of_other_sizes(probe, call, evidence):
@@ -199,7 +200,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 f"`{leaf.path}` has {leaf.size(call.dim)} rows and the batch {call.rows}: it is cut into "
                 "chunks, and no replica sees it whole" + (f" ({call.raised})" if call.raised else "")
             )
-            advice = Advice() if was_refuted else _kept_whole([leaf], call, evidence)
+            advice = None if was_refuted else _kept_whole([leaf], call, evidence)
             yield Found(
                 leaf.path, what, evidence.scan.forward, probe, advice=advice, symptoms=_arguments(leaf.path)
             )
@@ -278,7 +279,7 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
 def _of_a_number(leaf: Leaf, call: Call, evidence: Evidence) -> Advice:
     """Advise a number, where the call was seen to run with one; else a row for each sample."""
     if top_name(leaf.path) != leaf.path:
-        return advise("before the call", code=f"{leaf.path} = {leaf.path}.item()")
+        return advise("{path} = {path}.item()   # before the call", path=leaf.path)
     by_keyword = {name: name for name, _ in call.argument_structures}  # beside positions a number is DP203
     given = (
         argument for _, other in evidence.calls for argument in other.arguments if argument.path == leaf.path
