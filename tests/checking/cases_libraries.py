@@ -1,24 +1,9 @@
 """Rules that models written as libraries write them run into: outputs, processors, hooks, heads of a list."""
 
-import collections
-import dataclasses
-
 import torch
-from casetable import Net, trigger, twin
+from casetable import Net, trigger
 from torch import nn
 from torch.nn import functional
-
-
-class BaseOutput(collections.OrderedDict):
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            self[field.name] = getattr(self, field.name)
-
-
-@dataclasses.dataclass
-class SampleOutput(BaseOutput):
-    sample: torch.Tensor
-    middle: torch.Tensor
 
 
 @trigger("DP501", "gradients of loss.mean() are")
@@ -71,38 +56,3 @@ class AMethodOfAPartNormalisesWeights(Net):
         if self.training:
             self.heads.normalise()
         return self.heads(self.fc(x))
-
-
-def scaled_input(module, args):
-    return (module.scale(args[0]), *args[1:])
-
-
-@twin("DP310", also=["DP310"])
-class AHookCallsAPartOfItsModule(Net):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Linear(4, 4)
-        self.register_forward_pre_hook(scaled_input)
-
-    def forward(self, x):
-        return self.fc(x)
-
-
-class OfEachGpu:
-    def __init__(self):
-        self.parts = {}
-
-    def put(self, name, value):
-        self.parts.setdefault(value.device, {})[name] = value
-
-
-@twin("DP310", also=["DP310"])
-class AHookHandsWhatItGetsToAStoreByGpu(Net):
-    def __init__(self):
-        super().__init__()
-        store = self.store = OfEachGpu()
-        self.fc.register_forward_hook(lambda module, args, output: store.put("y", output))
-
-    def forward(self, x):
-        self.fc(x)
-        return self.store.parts.pop(x.device)["y"]

@@ -18,25 +18,11 @@ def a_loss_is_averaged_in_each_replica():
     return Classifier(), (x(), torch.arange(8) % 3)
 
 
-@twin("DP501")
-def losses_are_returned_for_each_sample():
-    model = Classifier()
-    model.reduction = "none"
-    return model, (x(), torch.arange(8) % 3)
-
-
 @trigger("DP502", "depends on the others of its batch")
 class SamplesAreCentredOverTheBatch(Net):
     def forward(self, x):
         h = self.fc(x)
         return h - h.mean(0)
-
-
-@twin("DP502")
-class SamplesAreCentredByThemselves(Net):
-    def forward(self, x):
-        h = self.fc(x)
-        return h - h.mean(1, keepdim=True)
 
 
 @trigger("DP410", "the result of shape", "has no batch dimension")
@@ -64,11 +50,6 @@ def a_result_is_split_into_parts_of_two_rows():
 @twin("DP590")
 def gradients_are_infinite_on_one_gpu_too():
     return returning(lambda y, _: y.relu().sqrt() / 0), x()
-
-
-@twin("DP590")
-def nothing_global_scales_the_result():
-    return Linear(), x()
 
 
 class PerToken(nn.Module):
@@ -168,17 +149,22 @@ def a_batchnorm_does_not_hide_a_loss():
     return OnlyInTraining(nn.BatchNorm1d(4)), (x(14), torch.arange(14) ** 2 % 3)
 
 
-@trigger(
-    "DP501",
-    "gradients of loss.mean() are",
-    "chunks of 4+4+4+2: samples of a short chunk weigh more",
-)
-def dropout_does_not_hide_a_loss():
-    return OnlyInTraining(nn.Dropout(0.3)), (x(14), torch.arange(14) ** 2 % 3)
-
-
 @twin("DP501", also=["DP306", "DP316"])
 def losses_behind_batchnorm_and_dropout_are_returned_for_each_sample():
     model = OnlyInTraining(nn.BatchNorm1d(4), nn.Dropout(0.3))
     model.reduction = "none"
     return model, (x(14), torch.arange(14) ** 2 % 3)
+
+
+@trigger(
+    "DP501", "the loss is NaN in a replica, and finite on one GPU", given=lambda: (x(), torch.arange(8) < 2)
+)
+class ALossIsTakenOverSomeRows(Net):
+    def forward(self, x, chosen):
+        return self.fc(x)[chosen].square().mean()
+
+
+@trigger("DP501", "loss.sum() gives them right")
+class ALossIsSummedInEachReplica(Net):
+    def forward(self, x):
+        return self.fc(x).square().sum()

@@ -10,21 +10,6 @@ from torch.nn import functional
 LABELS = torch.arange(8) % 3
 
 
-def masks(rows=8):
-    """Masks of which each sample has more than the one before, and at least one place."""
-    shares = torch.linspace(0.05, 0.8, rows)[:, None]
-    found = (torch.rand(rows, 3, generator=torch.Generator().manual_seed(3)) < shares).float()
-    found[:, 0] = 1
-    return found
-
-
-@twin("DP501", given=lambda: (x(), masks()))
-class ADiceLossOfEachSample(Net):
-    def forward(self, x, mask):
-        share = self.fc(x).sigmoid()
-        return 1 - (2 * (share * mask).sum(1) + 1) / (share.sum(1) + mask.sum(1) + 1)
-
-
 @twin("DP502", given=lambda: (x(), x().flip(1)))
 class FeaturesOfImagesAndTexts(Net):
     def forward(self, image, text):
@@ -90,17 +75,3 @@ class AMethodMakesTheState(nn.Module):
     def forward(self, x):
         out, _ = self.rnn(x, self.first_state(x.device))
         return out
-
-
-@twin("DP502")
-class AMethodTakesStatisticsOfEachSampleBetweenLayers(Net):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = nn.Linear(4, 2), nn.Linear(2, 2)
-
-    def with_deviation(self, h):
-        return torch.cat([h, h.std(1, keepdim=True)], 1)
-
-    def forward(self, x):
-        h = self.with_deviation(functional.leaky_relu(self.fc(x)))
-        return self.head(functional.leaky_relu(self.body(h)))

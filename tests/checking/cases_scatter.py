@@ -5,6 +5,7 @@ import collections
 import torch
 from casetable import Linear, Net, Recurrent, steps, trigger, twin, x
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 class TimesWeight(Net):
@@ -86,12 +87,6 @@ def a_count_is_a_tensor_without_dimensions():
 @twin("DP206")
 def a_count_is_a_number():
     return Divided(), (x(), 2.0)
-
-
-@twin("DP207", given=lambda: (x(), torch.arange(8)))
-class LengthsOfTextAreATensor(Net):
-    def forward(self, x, lengths):
-        return self.fc(x) * lengths[:, None]
 
 
 @twin("DP208", given=lambda: ({"x": x()},))
@@ -326,3 +321,34 @@ class EachSampleHasItsPlaces(Positions):
 @twin("DP205", dim=1, given=lambda: (words().T, torch.arange(9)[:, None].expand(-1, 16)))
 class PlacesAreCutWithTimeFirst(Positions):
     pass
+
+
+@trigger(
+    "DP214",
+    "`packed` is a PackedSequence",
+    given=lambda: (pack_padded_sequence(steps(), torch.arange(6, -2, -1).clamp(1), batch_first=True),),
+)
+class APackedSequenceIsAnArgument(Recurrent):
+    def forward(self, packed):
+        return pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=6)[0]
+
+
+@trigger(
+    "DP216",
+    "`words` has the batch on dimension 1 and `scale` on dimension 0",
+    given=lambda: (steps().transpose(0, 1), torch.arange(8) + 1.0),
+)
+class WordsAreTimeFirstAndTheirScaleIsBatchFirst(Recurrent):
+    def forward(self, words, scale):
+        return self.rnn(words.transpose(0, 1))[0].sum(1) * scale[:, None]
+
+
+@trigger(
+    "DP208",
+    "`parts` is or holds a defaultdict",
+    given=lambda: (collections.defaultdict(torch.Tensor, x=x()),),
+    raises=True,
+)
+class ADefaultdictIsAnArgument(Net):
+    def forward(self, parts):
+        return self.fc(parts["x"])

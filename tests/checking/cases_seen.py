@@ -109,21 +109,6 @@ def looked_up_rows_are_shortened():
     return Model(), lambda rows: (torch.arange(rows) % 9,)
 
 
-class NotFiniteError(RuntimeError):
-    pass
-
-
-@twin("DP310", also=["DP310"])
-def a_hook_raises_an_error_of_its_own():
-    def guard(module, given, output):
-        if not torch.isfinite(output).all():
-            raise NotFiniteError(f"{type(module).__name__} is not finite")
-
-    model = Plain()
-    model.fc.register_forward_hook(guard)
-    return model, x()
-
-
 class Followed(Net):
     """Follows its data in training, as codebooks and normalisers do."""
 

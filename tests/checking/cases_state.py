@@ -3,32 +3,16 @@
 import torch
 from casetable import Net, Recurrent, steps, trigger, twin, with_batchnorm, x
 from torch import nn
-from torch.nn import functional
 
 
-@twin("DP301")
-class FeaturesAreReturned(Net):
-    def forward(self, x):
-        features = self.fc(x)
-        return features.relu(), features
-
-
-class Averaging(Net):
+@trigger("DP306", "chunks of 4 instead of 16", also=["DP316"], given=lambda: x(16))
+class BatchnormNormalisesChunks(Net):
     def __init__(self):
         super().__init__()
-        self.register_buffer("mean", torch.zeros(3))
+        self.norm = nn.BatchNorm1d(4)
 
-
-@twin("DP305")
-class ABufferCountsBatchesInPlace(Averaging):
     def forward(self, x):
-        self.mean.add_(1)
-        return self.fc(x)
-
-
-@trigger("DP306", "chunks of 4 instead of 16", also=["DP316"])
-def batchnorm_normalises_chunks():
-    return with_batchnorm(nn.BatchNorm1d(8)), x(16)
+        return self.fc(self.norm(x))
 
 
 @twin("DP306")
@@ -46,16 +30,6 @@ def groupnorm_needs_no_synchronising():
     return with_batchnorm(nn.GroupNorm(4, 8)), x(16)
 
 
-@twin("DP309")
-class AListOnSelfIsOnlyRead(Net):
-    def __init__(self):
-        super().__init__()
-        self.scales = [1.0, 2.0]
-
-    def forward(self, x):
-        return self.fc(x) * self.scales[1]
-
-
 @twin("DP311")
 class GradientsAreTakenOfInputs(Net):
     def forward(self, x):
@@ -63,12 +37,6 @@ class GradientsAreTakenOfInputs(Net):
             x = x.detach().requires_grad_()
             (slope,) = torch.autograd.grad(self.fc(x).sum(), x, create_graph=True)
         return self.fc(x).sum(1) + slope.square().sum(1)
-
-
-@twin("DP313")
-class AWeightIsScaledInACopy(Net):
-    def forward(self, x):
-        return functional.linear(x, self.fc.weight * 0.5, self.fc.bias)
 
 
 @trigger("DP315", "`rnn`: call flatten_parameters()", given=steps)
@@ -126,14 +94,6 @@ class ACacheHasAnEntryForEachLengthAndGpu(Net):
         return self.fc(x * self.cache[key])
 
 
-@twin("DP301", also=["DP301"])
-class ScratchAttributesAreSet(Net):
-    def forward(self, x):
-        self.last_shape = x.shape
-        self.tmp = self.fc(x)
-        return self.tmp.relu()
-
-
 class Teaching(Net):
     def __init__(self, drop=0.0):
         super().__init__()
@@ -166,15 +126,38 @@ def spectral_norm_has_converged():
     return nn.Sequential(layer, nn.Linear(4, 3)), x()
 
 
-@twin("DP309")
-class WhatIsEmptiedIsEmptiedOutsideOfForward(Net):
+@trigger("DP313", "forward freezes a parameter, which replicas hold as the result", raises=True)
+class AWeightIsFrozenInForward(Net):
+    def forward(self, x):
+        self.fc.weight.requires_grad_(False)
+        return self.fc(x)
+
+
+@trigger("DP311", "`zero_grad()` in forward has no effect in replicas")
+class GradientsAreZeroedInForward(Net):
+    def forward(self, x):
+        self.zero_grad()
+        return self.fc(x)
+
+
+@trigger("DP301", "`drop.training` goes from True to False")
+class ADropoutIsSwitchedOffInForward(Net):
     def __init__(self):
         super().__init__()
-        self.names = ["fc"]
-
-    def rename(self, name):
-        self.names.pop()
-        self.names.append(name)
+        self.drop = nn.Dropout(0.5)
 
     def forward(self, x):
-        return getattr(self, self.names[0])(x)
+        y = self.drop(self.fc(x))
+        self.drop.eval()
+        return y
+
+
+@trigger("DP301", "`steps` goes from 0 to 1 on one GPU, and stays 0 under DataParallel")
+class CallsAreCountedInForward(Net):
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, x):
+        self.steps += 1
+        return self.fc(x)

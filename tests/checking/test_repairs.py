@@ -107,44 +107,6 @@ def test_a_call_is_written_with_the_users_own_names():
     assert repair == ("model(x, mask)", "model(x, mask=mask.expand(len(x), -1))", False)
 
 
-class Counting(Net):
-    """A counter, a list of layers, and a tensor on `self`: each has a repair in its own line."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps = 0
-        self.scale = torch.ones(3, device="cuda:0")
-        self.layers = [nn.Linear(3, 3, device="cuda:0")]
-
-    def forward(self, x):
-        self.steps += 1
-        return self.layers[0](self.fc(x) * self.scale)
-
-
-class Repaired(Net):
-    """The same with these repairs as they are printed."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps = 0
-        self.register_buffer("scale", torch.ones(3), persistent=False)
-        self.layers = nn.ModuleList([nn.Linear(3, 3)])
-
-    def forward(self, x):
-        return self.layers[0](self.fc(x) * self.scale)
-
-
-def test_lines_that_are_printed_as_they_stand_can_be_put_in():
-    report = check(lambda: (Counting(), x()))
-    after = {finding.code: finding.after for finding in report.findings if not finding.is_example}
-    assert after == {
-        "DP301": "y = model(x)\nmodel.module.steps += 1   # after the call, not in forward",
-        "DP302": 'self.register_buffer("scale", torch.ones(3), persistent=False)',
-        "DP304": f'self.layers = nn.ModuleList([nn.Linear(3, 3, device="cuda:0")]){KEYS}',
-    }
-    assert check(lambda: (Repaired(), x())).findings == ()
-
-
 class Shortened(nn.Module):
     """The rows of an embedding are shortened in forward (pytorch/pytorch#37246)."""
 
