@@ -29,8 +29,8 @@ def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> Findings:
     codes = {rule.code for rule in chosen}
     for rule in (*chosen, *(rule for rule in rules() if rule.code not in codes)):
         try:
-            for one in rule.look(evidence):
-                found.append((rule, one, rule.finding(one, evidence.split_by)))  # noqa: PERF401 - those before an exception stay
+            for each in rule.look(evidence):
+                found.append((rule, each, rule.finding(each, evidence.split_by)))  # noqa: PERF401 - those before an exception stay
         except Exception as error:  # noqa: BLE001 - a bug of a rule must not end the report
             notes.append(_not_applied(rule, error))
     findings = [finding for finding in _unexplained(found) if finding.code in codes]
@@ -41,10 +41,10 @@ def _unexplained(found: list[tuple[Rule, Found, Finding]]) -> list[Finding]:
     """Drop each finding that is a symptom of another one; a note explains only what it names itself."""
     kept: list[Finding] = []
     explained = set[str]()
-    for rule, one, finding in sorted(found, key=lambda each: _generality(*each[:2])):
-        if explained.isdisjoint((*rule.symptoms, *one.symptoms)):
+    for rule, details, finding in sorted(found, key=lambda each: _generality(*each[:2])):
+        if explained.isdisjoint((*rule.symptoms, *details.symptoms)):
             kept.append(finding)
-            explained.update(one.explains, () if finding.severity == "info" else rule.explains)
+            explained.update(details.explains, () if finding.severity == "info" else rule.explains)
     return kept
 
 

@@ -168,7 +168,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
 
 def _along_others(probe: Probe, call: Call) -> Iterator[tuple[str, int]]:
     """List the parts of a result with the batch on another dimension than the one that is joined."""
-    pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
+    pairs = {path for path, _ in all_pairs(probe)}
     for path, whole, shapes in parts_of(probe, call):
         is_like = {len(shape) for shape in shapes} == {len(whole)} and call.rows > 1
         if not is_like or path in pairs or probe.comparison.is_along_another:
@@ -212,9 +212,9 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
     for probe, call in gathered_calls(evidence):
         for path, whole, shapes in parts_of(probe, call):
             if math.prod(whole) < 2 or set(shapes) != {whole}:
-                continue  # one number is DP401's, and of none there is nothing to join
+                continue  # one number has no rows, and of none there is nothing to join
             if any(path.startswith(f"{prefix}[") for prefix in _growing_lists(probe, call)):
-                continue  # that is DP408, or DP590
+                continue
             dim = from_the_start(call.dim, len(whole))
             if dim >= len(whole) or whole[dim] == call.rows or len(_sizes_at(path, dim, evidence)) > 1:
                 continue  # what is chosen of a batch ends where a short one ends

@@ -40,7 +40,7 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
                 yield _one_for_each_gpu(subject, paths, probe, call, evidence)
     for probe, call, error in gather_failures(evidence):
         has_rows = any(shape for shapes in shapes_of(call).values() for shape in shapes)
-        if tells("DP401", error) and not has_rows:  # else that is DP405
+        if tells("DP401", error) and not has_rows:
             what = f"a number cannot be gathered along dimension {call.dim}: {error.message}"
             yield Found("", what, evidence.scan.result, probe, "error")
 
@@ -99,7 +99,7 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
         is_compared = probe.comparison.values_equal is not None or probe.single.used_random
         if call.gathered is not None and is_compared:
             continue  # it was joined: whether rightly, the numbers say, if need be those in evaluation
-        known = {*joined, *numbers_for_tensors(probe, call)}  # DP308 has the latter
+        known = {*joined, *numbers_for_tensors(probe, call)}
         odd: dict[str, list[Leaf]] = {}
         for leaf in call.replicas[0].output or ():
             if not leaf.is_tensor and leaf.type not in allowed and leaf.path not in known:

@@ -230,7 +230,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
 
 
 def _is_of_state(probe: Probe) -> bool:
-    """Whether samples mix in state that forward changes: that is DP301 or DP305.
+    """Whether samples mix in state that forward changes, not in what it computes.
 
     Either chunks are right once that is set, or the line that first mixes samples names it.
     """
@@ -279,7 +279,7 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
 
 
 def _has_another_shape(probe: Probe) -> bool:
-    """Return whether a result has another shape, except a number that became a vector (that is DP401)."""
+    """Return whether a result has another shape, except a number that became a vector."""
     comparison, call = probe.comparison, probe.call
     if comparison.differing is None or comparison.loss_path is not None:
         return False

@@ -37,7 +37,7 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
     harmless: dict[str, Change] = {}
     for probe, change in changes_of(evidence, "attribute", "mode", "module", "parameter", "container"):
         if change.path in shared or not change.is_lost or _is_told_elsewhere(change, probe):
-            continue  # DP309 tells of what is shared
+            continue
         is_wanted = change.is_left and change.kind == "attribute"
         if change.harmless and not is_wanted:
             harmless.setdefault(change.path, (probe, change))
@@ -96,7 +96,7 @@ def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
     if change.kind == "mode":
         return _is_below(change, probe)
     if change.single.text == "True" and any(change.kind == "hooks" for change in probe.changes):
-        return True  # it says that the hooks are there: that is DP317
+        return True  # it notes that the hooks are there
     return (change.before.is_absent or change.is_followed) and _is_made_of_parameters(change, probe)
 
 

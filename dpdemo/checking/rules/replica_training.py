@@ -80,7 +80,7 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
 
 
 def _is_of_a_list(change: StateChange, probe: Probe) -> bool:
-    """Whether forward comes to a parameter by asking for all of them: that is DP308."""
+    """Whether forward gets a parameter by asking for all of them, which replicas do not have."""
     return not change.written.text and any(map(questions_for_parameters, probe.calls))
 
 

@@ -59,7 +59,7 @@ def _arguments(*paths: str) -> tuple[str, ...]:
 
 
 def _refused_states(call: Call, evidence: Evidence) -> set[str]:
-    """Name the hidden states, where something raises that got a part of them: that is DP212."""
+    """Name the hidden states, where something raises that got a part of them."""
     return hidden_states(evidence) if call.raised is not None or call.errors else set()
 
 
@@ -219,14 +219,14 @@ def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Le
     graph = next((leaf for leaf in call.tensor_arguments if _is_graph(leaf)), None)
     error = call.raised
     if error is not None and (tells("DP203", error) or not may_be_of_sizes(error)):
-        return  # DP203, or another one
+        return
     if call.pictures:
         return
     samples = in_lists_of_samples(evidence)
     for leaf in call.tensor_arguments:
         size = leaf.size(call.dim)
         if leaf.path.startswith(samples):
-            continue  # that is DP207
+            continue
         is_harmful = probe.comparison.values_equal is not True or error is not None
         if size is None or size == call.rows or not is_harmful:
             continue
@@ -280,7 +280,7 @@ def _of_a_number(leaf: Leaf, call: Call, evidence: Evidence) -> Advice:
     """Advise a number, where the call was seen to run with one; else a row for each sample."""
     if top_name(leaf.path) != leaf.path:
         return advise("{path} = {path}.item()   # before the call", path=leaf.path)
-    by_keyword = {name: name for name, _ in call.argument_structures}  # beside positions a number is DP203
+    by_keyword = {name: name for name, _ in call.argument_structures}  # no replica may miss the number
     given = (
         argument for _, other in evidence.calls for argument in other.arguments if argument.path == leaf.path
     )

@@ -59,8 +59,7 @@ def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str, Advice 
     if rows < 2:
         return
     for leaf in call.arguments:
-        is_odd = leaf.is_tensor or leaf.tensors_inside  # an object with tensors is DP208
-        if is_odd or not reaches_all(leaf.path, call):
+        if leaf.is_tensor or leaf.tensors_inside or not reaches_all(leaf.path, call):
             continue
         if leaf.length == rows and leaf.type not in {"str", "bytes"}:
             yield leaf.path, f"{leaf.type} of {rows}", _as_tensor(leaf.path, [leaf], call)
