@@ -225,3 +225,13 @@ class WordsAreCutOffBehindTheLongest(nn.Module):
 class ADefaultdictIsReturned(Net):
     def forward(self, x):
         return collections.defaultdict(list, y=self.fc(x))
+
+
+@trigger("DP403", "is the text")
+class NamesAreLookedUpInALoop(Net):
+    def forward(self, x):
+        y = self.fc(x)
+        names = []
+        for index in y.argmax(-1).tolist():
+            names.append("abc"[index])  # noqa: PERF401 - as people write it
+        return y, names

@@ -404,3 +404,16 @@ class Configured(Net):
 @trigger("DP390", "a replica cannot be made", raises=True)
 def a_class_cannot_be_made_without_an_argument():
     return Configured(8), x()
+
+
+@trigger("DP312", "cannot be deep-copied", raises=True)
+class AWeightIsCopiedInForward(Net):
+    def forward(self, x):
+        old = copy.deepcopy(self.fc.weight)
+        return nn.functional.linear(x, old) + self.fc(x)
+
+
+@twin("DP302")
+class ATiedWeightIsUsedByItsName(Linear):
+    def forward(self, x):
+        return nn.functional.linear(self.fc(x), self.fc.weight.t())

@@ -168,3 +168,32 @@ class ALossIsTakenOverSomeRows(Net):
 class ALossIsSummedInEachReplica(Net):
     def forward(self, x):
         return self.fc(x).square().sum()
+
+
+@trigger("DP501", "gradients of loss.mean() are")
+def a_method_computes_the_loss_of_the_tokens():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)
+
+        def compute_loss(self, logits, labels):
+            return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+        def forward(self, ids, labels=None):
+            logits = self.head(self.words(ids)[None].squeeze(0))
+            if labels is None:
+                return {"logits": logits}
+            return {"loss": self.compute_loss(logits, labels), "logits": logits}
+
+    def batch(rows):
+        ids = torch.randint(9, (rows, 5))
+        return ids, ids.masked_fill(torch.arange(5) >= 1 + torch.arange(rows)[:, None] % 5, -100)
+
+    return Model(), batch
+
+
+@twin("DP502", given=lambda: (x(), x().flip(1)))
+class FeaturesOfImagesAndTexts(Net):
+    def forward(self, image, text):
+        return functional.normalize(self.fc(image), dim=-1), self.fc(text)

@@ -352,3 +352,41 @@ class WordsAreTimeFirstAndTheirScaleIsBatchFirst(Recurrent):
 class ADefaultdictIsAnArgument(Net):
     def forward(self, parts):
         return self.fc(parts["x"])
+
+
+@trigger("DP211", "`info` is written by all replicas", given=lambda: (x(), {}))
+class TwoEntriesAreWrittenToADict(Net):
+    def forward(self, x, info):
+        y = self.fc(x)
+        info["size"] = len(x)
+        info["mean"] = y.mean().item()
+        return y
+
+
+@trigger("DP212", "the state is made for the whole batch", given=lambda: torch.randn(8, 6, 4), raises=True)
+class AMethodMakesTheState(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = 8
+        self.rnn = nn.GRU(4, 5, batch_first=True)
+
+    def first_state(self, device):
+        return torch.zeros(1, self.rows, 5, device=device)
+
+    def forward(self, x):
+        out, _ = self.rnn(x, self.first_state(x.device))
+        return out
+
+
+@twin("DP216", also=["DP203"])
+def each_word_is_looked_up_by_itself_and_a_flag_comes_by_keyword():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.out = nn.Embedding(9, 4), nn.Linear(4, 3)
+
+        def forward(self, ids, hidden=False):
+            h = self.words(ids)
+            return (self.out(h), h) if hidden else self.out(h)
+
+    return Model(), lambda rows: ((torch.arange(rows * 6).view(rows, 6) % 9,), {"hidden": True})

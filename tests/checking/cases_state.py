@@ -3,6 +3,7 @@
 import torch
 from casetable import Net, Recurrent, steps, trigger, twin, with_batchnorm, x
 from torch import nn
+from torch.nn import functional
 
 
 @trigger("DP306", "chunks of 4 instead of 16", also=["DP316"], given=lambda: x(16))
@@ -161,3 +162,127 @@ class CallsAreCountedInForward(Net):
     def forward(self, x):
         self.steps += 1
         return self.fc(x)
+
+
+class Ticking(Net):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.calls = 0, 0
+
+    def tick(self, rows):
+        setattr(self, "calls", self.calls + 1)  # noqa: B010 - as people write it
+        self.seen += len(rows)
+
+
+@trigger("DP301", "`seen` goes from 0 to 8")
+class ABaseClassCountsSamplesAndCalls(Ticking):
+    def forward(self, x):
+        self.tick(x)
+        return self.fc(x)
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head0, self.head1 = nn.Linear(3, 2), nn.Linear(3, 4)
+
+    def every(self):
+        return [self.head0, self.head1]
+
+    @torch.no_grad()
+    def normalise(self):
+        for head in self.every():
+            head.weight.copy_(functional.normalize(head.weight, dim=1))
+
+    def forward(self, y):
+        return [head(y) for head in self.every()]
+
+
+@trigger("DP313", "forward changes the parameter `heads.head0.weight` in place", raises=True)
+class AMethodOfAPartNormalisesWeights(Net):
+    def __init__(self):
+        super().__init__()
+        self.heads = Heads()
+
+    def forward(self, x):
+        if self.training:
+            self.heads.normalise()
+        return self.heads(self.fc(x))
+
+
+@twin("DP313")
+class ALossOnSelfIsForForwardAlone(Net):
+    def forward(self, x):
+        self.last_loss = self.fc(x).square().mean()
+        return self.fc(x) + 0 * self.last_loss.detach()
+
+
+@trigger("DP313", "`fc.weight`", "is thrown away")
+class TheDataOfAWeightIsAssigned(Net):
+    def forward(self, x):
+        self.fc.weight.data = functional.normalize(self.fc.weight.data, dim=1)
+        return self.fc(x)
+
+
+@trigger("DP311", "goes backward")
+class ASaliencyIsReadFromAnInput(Net):
+    def forward(self, x):
+        x = x.detach().requires_grad_(True)
+        self.fc(x).max(1).values.sum().backward()
+        return x.grad
+
+
+@trigger("DP311", "goes backward", also=["DP502"], given=lambda: (x(), torch.arange(8) % 3), raises=True)
+class FastWeightsAreReadFromGradients(Net):
+    def forward(self, x, y):
+        loss = functional.cross_entropy(self.fc(x), y)
+        self.fc.zero_grad()
+        loss.backward()
+        weight = self.fc.weight - 0.1 * self.fc.weight.grad
+        bias = self.fc.bias - 0.1 * self.fc.bias.grad
+        return functional.linear(x, weight, bias)
+
+
+@twin("DP309")
+class WhatIsHandedOnLiesByTheGpu(Net):
+    def __init__(self):
+        super().__init__()
+        self.head, self.kept = nn.Linear(3, 3), {}
+
+    def forward(self, x):
+        self.kept[x.device] = x
+        y = self.head(self.fc(x))
+        return y + self.kept.pop(x.device).sum(1, keepdim=True)
+
+
+@twin("DP313")
+def looked_up_rows_are_shortened():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(9, 4), nn.Linear(4, 2)
+
+        def forward(self, ids):
+            rows = self.table(ids)
+            return self.head(rows / rows.norm(dim=-1, keepdim=True).clamp(min=0.5))
+
+    return Model(), lambda rows: (torch.arange(rows) % 9,)
+
+
+class Followed(Net):
+    """Follows its data in training, as codebooks and normalisers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        y = self.fc(x)
+        if self.training:
+            self.mean.lerp_(y.detach().mean(0), 0.1)
+        return y - self.mean
+
+
+@twin("DP305", also=["DP305"])
+def a_model_that_follows_its_data_is_given_in_evaluation():
+    return Followed().eval(), x()
