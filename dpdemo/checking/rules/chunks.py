@@ -60,7 +60,8 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
         )
         full = max(2, -(-largest // evidence.num_gpus)) * evidence.num_gpus  # the next with two rows or more
         advice = full_batches(largest, full, drop_last=True)
-        yield Found("lone-sample", what, None, probe, None if probe.is_real else "warning", advice)
+        severity: Severity | None = None if probe.is_real else "warning"
+        yield Found("lone-sample", what, None, probe, severity, advice, explains=(error.symptom,))
 
 
 def _layer(error: Raised) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dpdemo.checking.errors import is_known
+from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.questions.failures import (
     crossed_devices,
@@ -35,9 +35,9 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
             yield Found(error.message, what, None, probe, advice=advice)
         if error.stage != "replica" or error.replica is None:
             continue
-        if not is_known(error):
+        if not is_of_devices(error.message):
             what, place = f"replica {error.replica} raises {error}", error.place
-            rows, about = of_any_rows(place, probe), (f"raises {error}",)
+            rows, about = of_any_rows(place, probe), (error.symptom,)
             yield Found(str(place), what, place, probe, advice=rows, symptoms=about)
     for probe in evidence.probes:
         backward = probe.comparison.backward_raised

@@ -218,7 +218,7 @@ def _keyed(evidence: Evidence) -> Iterator[Found]:
         advice = advise(code, name=item.name)
         for probe, error in failures(evidence):
             if looks_up_in_vain(error, item):
-                place, explains = item.place or error.place, (f"raises {error}",)
+                place, explains = item.place or error.place, (error.symptom,)
                 yield Found(item.path, what, place, probe, advice=advice, explains=explains)
         for probe in filter(is_off, evidence.probes):
             yield Found(item.path, what, item.place, probe, advice=advice)
@@ -248,7 +248,7 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
         found = kept.get((held.path, held.type))
         errors = [error for _, error in failures(evidence) if found and reads_in_vain(error, found)]
         severity: Severity | None = "error" if errors or is_wrong else "info" if found is None else None
-        explains = tuple(f"raises {error}" for error in errors)
+        explains = tuple(error.symptom for error in errors)
         yield Found(held.path + held.type, what, held.place, None, severity, explains=explains)
 
 

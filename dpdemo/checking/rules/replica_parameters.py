@@ -40,7 +40,7 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
         result = "results or gradients differ from those of one GPU"
         if not is_off:
             result = "what forward writes to them on one GPU, it writes to none here"
-        explains = ("assigned", *(f"raises {error}" for error in errors))
+        explains = ("assigned", *(error.symptom for error in errors))
         asked = questions_for_parameters(call)
         by_name = [event for event in asked if event.place and BY_NAME.search(event.place.code)]
         for event in by_name or asked:  # what is made of them goes through them again
@@ -86,7 +86,8 @@ def deepcopy_in_forward(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, error in failures(evidence):
         if tells("DP312", error) and error.stage == "replica":
-            yield Found(str(error.place), "parameters of a replica cannot be deep-copied", error.place, probe)
+            what = "parameters of a replica cannot be deep-copied"
+            yield Found(str(error.place), what, error.place, probe, explains=(error.symptom,))
 
 
 @rule("DP314", "parameter-subclass", "error")
@@ -114,4 +115,4 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
             advice = advise(
                 "self.weight_{name}   # an attribute of the module; set it in __init__", name=lost[1]
             )
-            yield Found(item.path, what, error.place, probe, advice=advice)
+            yield Found(item.path, what, error.place, probe, advice=advice, explains=(error.symptom,))

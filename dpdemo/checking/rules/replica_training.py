@@ -97,10 +97,14 @@ def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence
     what = f"forward changes the parameter{'s' * (len(paths) > 1)} {listed(paths)} in place: {reaches}"
     advice = _outside(attribute_at(change.path, "model.module"), change.written)
     severity: Severity | None = "info" if is_as_alone else None
-    explains = tuple(f"assigned {path}" for path in paths)
-    return Found(
-        ",".join(paths), what, place_of(change), probe, severity, advice, change.place, explains=explains
-    )
+    explains, place = _explained(paths, evidence), place_of(change)
+    return Found(",".join(paths), what, place, probe, severity, advice, change.place, explains=explains)
+
+
+def _explained(paths: list[str], evidence: Evidence) -> tuple[str, ...]:
+    """List the symptoms of changes of some parameters: that they are lost, and what autograd refuses."""
+    errors = (error for _, call in evidence.calls for error in call.errors if tells("DP313", error))
+    return (*(f"assigned {path}" for path in paths), *(error.symptom for error in errors))
 
 
 def _refused(evidence: Evidence) -> Iterator[Found]:
@@ -114,7 +118,8 @@ def _refused(evidence: Evidence) -> Iterator[Found]:
                     if freezes
                     else "forward changes a parameter in place, which replica 0 holds as a view"
                 )
-                yield Found(str(error.place), what, error.place, probe, advice=_outside("model.module"))
+                advice, explains = _outside("model.module"), (error.symptom,)
+                yield Found(str(error.place), what, error.place, probe, advice=advice, explains=explains)
 
 
 def _outside(there: str, written: Written = Written()) -> Advice:  # noqa: B008 - it is frozen
@@ -139,5 +144,5 @@ def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
         there=attribute_at(paths[0], "model.module"),
     )
     weights = [f"{path}.weight" for path in paths]
-    explains = tuple(f"assigned {weight}" for weight in weights)
+    explains = _explained(weights, evidence)
     return Found(",".join(weights), what, place, probe, advice=advice, explains=explains)

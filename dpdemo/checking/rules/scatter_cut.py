@@ -132,8 +132,11 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
                 )
                 severity: Severity | None = None if probe.is_real else "warning"
                 advice = _by_keyword(path, call, evidence)
-                symptoms = ("missing",) if is_missing else ()
-                yield Found(path, what, evidence.scan.forward, probe, severity, advice, symptoms=symptoms)
+                yield Found(
+                    path, what, evidence.scan.forward, probe, severity, advice,
+                    symptoms=("missing",) if is_missing else (),
+                    explains=tuple(error.symptom for error in call.errors if tells("DP203", error)),
+                )  # fmt: skip
                 break
 
 

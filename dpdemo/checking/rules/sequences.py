@@ -112,7 +112,8 @@ def cpu_lengths(evidence: Evidence) -> Iterator[Found]:
         if error.stage == "replica" and error.replica is not None and tells("DP215", error):
             what = f"scatter moves the lengths: {error.message}"
             to_cpu = swapped(r"(pack_padded_sequence\([^,]+,\s*[\w.\[\]]+)", r"\1.cpu()")
-            yield Found(str(error.place), what, error.place, probe, advice=advise(fill=to_cpu))
+            advice, explains = advise(fill=to_cpu), (error.symptom,)
+            yield Found(str(error.place), what, error.place, probe, advice=advice, explains=explains)
 
 
 @rule("DP216", "other-dimension", "error", explains=("cut", "raises", "rows", "difference"))

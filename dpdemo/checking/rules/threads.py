@@ -68,7 +68,7 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
     for probe, error in failures(evidence):
         if tells("DP602", error):
             what = f"a `threading.local()` has nothing of the caller's in replica {error.replica}: {error}"
-            yield Found("local", what, error.place, probe, "error")
+            yield Found("local", what, error.place, probe, "error", explains=(error.symptom,))
     for probe, call, name, mine, its in _settings(evidence):
         what = f"{name} is {mine} around the call and {its} in replicas"
         if name == "default device":
