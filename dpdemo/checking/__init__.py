@@ -8,8 +8,8 @@ evidence/     what was seen: torch-free values, and all that rules read
 errors.py     PyTorch's messages, and the rules that they belong to
 questions/    questions that several rules ask of the evidence
 rules/        a function each: evidence -> findings; its docstring is its page (registry.py)
-precedence.py which cause hides which consequence
-repairs.py    the user's own line, and what to write in its place; or an example (templates.py, fills.py)
+precedence.py the findings that no other one explains
+repairs.py    the user's own line, and what to write in its place; or an example (fills.py)
 engine.py     probes once, then every rule
 """
 

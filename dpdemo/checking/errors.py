@@ -92,9 +92,6 @@ PATTERNS = (
 )
 """The first one that fits is told."""
 
-_OF_CHUNKS = ("DP205", "DP207", "DP401", "DP409", "DP590")
-"""Codes whose messages a replica may raise for any reason."""
-
 
 def find(message: str, line: str, functions: str) -> str:
     """Return the code of the rule that an error is about; "" where the table has none.
@@ -128,9 +125,3 @@ def tells(code: str, error: Raised) -> bool:
 def is_of_devices(message: str) -> bool:
     """Whether an exception is about operands on two devices."""
     return re.search(_DEVICES, message) is not None
-
-
-def is_known(error: Raised) -> bool:
-    """Whether the message of a replica's exception belongs to a rule that names the cause."""
-    code = find(f"{error.type}: {error.message}", "", "")
-    return code not in {"", *_OF_CHUNKS} or "has no attribute" in error.message

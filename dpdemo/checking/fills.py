@@ -47,9 +47,9 @@ def as_buffer(line: str, names: Names) -> str:
     return ""
 
 
-def as_modules(line: str, names: Names) -> str:
+def as_modules(line: str, _: Names) -> str:
     """Rewrite a list or dict of modules, or of parameters, as the container of PyTorch that registers it."""
-    match statement(line) if names["is_pure"] else None:
+    match statement(line):
         case ast.Assign(targets=[ast.Attribute()], value=value):
             is_list = isinstance(value, (ast.List, ast.ListComp, ast.Tuple))
             if is_list or isinstance(value, (ast.Dict, ast.DictComp)):
@@ -70,7 +70,7 @@ def on_inputs_device(line: str, names: Names) -> str:
 
 def after_the_call(line: str, names: Names) -> str:
     """Move a statement that reads nothing but `self` behind the call."""
-    if not names["stands_alone"] or statement(line) is None:
+    if statement(line) is None:
         return ""
     outside = re.sub(r"\bself\b", "model.module", line)
     return f"y = {names['call']}\n{outside}   # after the call, not in forward"
@@ -108,12 +108,6 @@ def bracketed(code: str) -> str:
     """Put an expression in parentheses where a method call needs them."""
     node = ast.parse(code.strip(), mode="eval").body
     return code if isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)) else f"({code})"
-
-
-def on_its_gpu(code: str, names: Names) -> str:
-    """Remove the move of a result to the CPU, or move it back."""
-    stays = re.sub(r"\.cpu\(\)|\.to\([\"']cpu[\"']\)", "", code)
-    return stays if stays != code else f"{bracketed(code)}.to({names['x']}.device)"
 
 
 def swapped(pattern: str, text: str) -> Fill:

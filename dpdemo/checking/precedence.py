@@ -1,4 +1,4 @@
-"""One cause, one finding: which findings are consequences of others, and which are one cause."""
+"""One cause, one finding: findings that another one explains are dropped, those of one cause merged."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,37 +7,9 @@ from typing import NamedTuple
 from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import Evidence, first_line
 from dpdemo.checking.questions.failures import failures
-from dpdemo.checking.registry import Rule, rule_of
+from dpdemo.checking.registry import SYMPTOMS, Rule, rule_of, rules
+from dpdemo.checking.repairs import Found
 from dpdemo.results.findings import SEVERITIES, Finding
-
-HIDDEN_BY = {
-    "DP201": ("DP214",),
-    "DP203": ("DP214",),
-    "DP205": ("DP214",),
-    "DP313": ("DP311",),
-    "DP390": (
-        "DP106", "DP201", "DP205", "DP207", "DP208", "DP212", "DP214", "DP216", "DP309", "DP311", "DP317",
-    ),
-    "DP391": ("DP106", "DP208", "DP302", "DP303", "DP304", "DP309", "DP602"),
-    "DP405": ("DP317",),
-    "DP406": ("DP205", "DP214"),
-    "DP410": ("DP207", "DP208", "DP216"),
-    "DP501": ("DP408",),
-    "DP502": ("DP205", "DP207", "DP208", "DP214", "DP216"),
-    "DP590": (
-        "DP1", "DP20", "DP210", "DP211", "DP212", "DP214", "DP216", "DP301", "DP302", "DP303", "DP304",
-        "DP305", "DP308", "DP309", "DP310", "DP311", "DP312", "DP313", "DP314", "DP317", "DP39", "DP4", "DP5",
-        "DP601", "DP602",
-    ),
-}  # fmt: skip
-"""Rules that keep silent where one of these codes, or of codes that begin so, has found the cause."""
-
-_REPEATED = {"DP401": "DP501", "DP205": "DP201"}
-"""Rules that only repeat what another one says about the same subject, as of a loss that is a vector."""
-_CRASHES = ("DP302", "DP303", "DP304")
-"""Rules about what makes a replica raise, the likeliest first."""
-_OF_TRAINING = ("DP301", "DP305", "DP306", "DP309", "DP313", "DP316")
-"""Rules about state that a forward may change in training alone."""
 
 
 class Findings(NamedTuple):
@@ -48,23 +20,38 @@ class Findings(NamedTuple):
 
 
 def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> Findings:
-    """Let the rules look at the evidence, the hidden ones last, and join what is one cause.
+    """Apply all rules, drop the findings that others explain, and merge those of one cause.
 
-    A rule that raises costs what it has not found yet, and no other rule.
+    Rules that are not chosen explain, too. A rule that raises loses the findings that it has not made yet.
     """
-    found: list[Finding] = []
+    found: list[tuple[Rule, Found, Finding]] = []
     notes: list[str] = []
-    for rule in sorted(chosen, key=lambda rule: rule.code in HIDDEN_BY):
-        hiding = HIDDEN_BY.get(rule.code, ())
-        if not any(
-            finding.code.startswith(hiding) and finding.severity != "info" for finding in found if hiding
-        ):
-            try:
-                for finding in rule.findings(evidence):
-                    found.append(finding)  # noqa: PERF402 - those before an exception stay
-            except Exception as error:  # noqa: BLE001 - a bug of a rule is no end of the report
-                notes.append(_not_applied(rule, error))
-    return Findings(_as_given(merge(_with_an_error(found, evidence, chosen)), evidence), tuple(notes))
+    codes = {rule.code for rule in chosen}
+    for rule in (*chosen, *(rule for rule in rules() if rule.code not in codes)):
+        try:
+            for each in rule.look(evidence):
+                found.append((rule, each, rule.finding(each, evidence.split_by)))  # noqa: PERF401 - those before an exception stay
+        except Exception as error:  # noqa: BLE001 - a bug of a rule must not end the report
+            notes.append(_not_applied(rule, error))
+    findings = [finding for finding in _unexplained(found) if finding.code in codes]
+    return Findings(_as_given(merge(_with_an_error(findings, evidence, chosen)), evidence), tuple(notes))
+
+
+def _unexplained(found: list[tuple[Rule, Found, Finding]]) -> list[Finding]:
+    """Drop each finding that is a symptom of another one; a note explains only what it names itself."""
+    kept: list[Finding] = []
+    explained = set[str]()
+    for rule, details, finding in sorted(found, key=lambda each: _generality(*each[:2])):
+        if explained.isdisjoint((*rule.symptoms, *details.symptoms)):
+            kept.append(finding)
+            explained.update(details.explains, () if finding.severity == "info" else rule.explains)
+    return kept
+
+
+def _generality(rule: Rule, found: Found) -> int:
+    """Rank a finding by its most general symptom: what explains it comes before it."""
+    kinds = (symptom.partition(" ")[0] for symptom in (*rule.symptoms, *found.symptoms))
+    return max(map(SYMPTOMS.index, kinds), default=-1)
 
 
 def _not_applied(rule: Rule, error: Exception) -> str:
@@ -83,10 +70,9 @@ def _with_an_error(findings: list[Finding], evidence: Evidence, chosen: tuple[Ru
     ]
     if not raised or any(finding.severity == "error" for finding in findings):
         return findings
-    for code in _CRASHES:
-        suspects = [finding for finding in findings if finding.code == code]
-        if suspects:
-            return [replace(each, severity="error") if each in suspects else each for each in findings]
+    suspect = min((each.code for each in findings if "devices" in rule_of(each.code).explains), default="")
+    if suspect:
+        return [replace(each, severity="error") if each.code == suspect else each for each in findings]
     probe, error = raised[0]
     what = f"replica {error.replica} raises {error}"
     code = "DP391" if is_of_devices(error.message) else "DP390"
@@ -101,10 +87,8 @@ def merge(findings: list[Finding]) -> tuple[Finding, ...]:
     One line of a class that the model holds many times, such as a layer's, is one cause too.
     """
     causes: dict[tuple[str, str], list[Finding]] = {}
-    told = {(finding.code, finding.subject) for finding in findings if finding.severity != "info"}
     for finding in findings:
-        if (_REPEATED.get(finding.code), finding.subject) not in told:
-            causes.setdefault((finding.code, _cause(finding)), []).append(finding)
+        causes.setdefault((finding.code, _cause(finding)), []).append(finding)
     return in_order(_joined(group) for group in causes.values())
 
 
@@ -118,7 +102,7 @@ def _as_given(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Findin
             severity="info",
             message=f"{finding.message}; so in training, and the model is given in evaluation",
         )
-        if finding.code in _OF_TRAINING and finding.severity != "info" and _is_of_training(finding)
+        if rule_of(finding.code).of_training and finding.severity != "info" and _is_of_training(finding)
         else finding
         for finding in findings
     )

@@ -9,7 +9,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,20 +20,42 @@ from dpdemo.results.findings import SECTIONS, Finding, RulePage, Severity
 
 Look = Callable[[Evidence], Iterable[Found]]
 
+SYMPTOMS = (
+    "moved",  # a tensor comes to another GPU
+    "cut",  # chunks that are not those of the batch
+    "argument",  # so for one argument, which is named: "argument mask"
+    "missing",  # an argument that a replica does not get, and fails without
+    "parameters",  # parameters that forward changes
+    "assigned",  # so where forward sets them; or one, which is named
+    "loss",  # gradients that are not those of one GPU's loss
+    "vector",  # a loss that is one number for each GPU
+    "result",  # a part of the result, which is named
+    "rows",  # results that are those of other rows
+    "raises",  # exceptions of replicas; or one, which is named
+    "devices",  # exceptions about tensors on two GPUs
+    "difference",  # results or gradients that are not one GPU's, or cannot be joined; or those of one probe
+)
+"""What a finding can be about, and another one explain, from special to general."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule(RulePage):
-    """One rule: its page, and the function that looks at the evidence."""
+    """One rule: its page, and the function that looks at the evidence.
+
+    It names no other rule: a finding is dropped if one of its symptoms is among those that another explains.
+    """
 
     look: Look
-
-    def findings(self, evidence: Evidence) -> Iterator[Finding]:
-        """Look at the evidence."""
-        return (self.finding(found, evidence.split_by) for found in self.look(evidence))
+    symptoms: tuple[str, ...]
+    """What all its findings are about; () for a rule whose findings are always causes."""
+    explains: tuple[str, ...]
+    """The symptoms that its errors and warnings explain."""
+    of_training: bool
+    """Whether forward may have the pitfall in training alone."""
 
     def finding(self, found: Found, split_by: str = "") -> Finding:
         """Add the rule and the repair to what was found."""
-        repair = repair_of(found, split_by)
+        repair = repair_of(found, self.section("After"), split_by)
         return Finding(
             self,
             found.severity or self.severity,
@@ -51,13 +73,21 @@ class Rule(RulePage):
 _RULES: dict[str, Rule] = {}
 
 
-def rule(code: str, name: str, severity: Severity) -> Callable[[Look], Look]:
-    """Register a function as the rule `code`."""
+def rule(  # noqa: PLR0913 - each is a field of a rule
+    code: str,
+    name: str,
+    severity: Severity,
+    *,
+    symptoms: tuple[str, ...] = (),
+    explains: tuple[str, ...] = ("difference",),
+    of_training: bool = False,
+) -> Callable[[Look], Look]:
+    """Register a function as the rule `code`; the other fields are those of `Rule`."""
 
     def register(look: Look) -> Look:
         assert code not in _RULES, f"two rules are called {code}"  # noqa: S101 - our own mistake
         title, page = _read_page(inspect.getdoc(look) or "")
-        _RULES[code] = Rule(code, name, severity, title, page, look)
+        _RULES[code] = Rule(code, name, severity, title, page, look, symptoms, explains, of_training)
         return look
 
     return register

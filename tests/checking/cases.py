@@ -8,24 +8,20 @@ name says what is wrong, or right. Each family of rules has a file.
 import cases_gather
 import cases_holders
 import cases_kept
-import cases_libraries
 import cases_links
 import cases_loss
-import cases_moved
-import cases_outside
 import cases_places
 import cases_programs
 import cases_repairs
 import cases_scatter
-import cases_seen
 import cases_state
 import cases_threads
 import cases_wrapper
 from casetable import TRIGGERS, TWINS
 
 FAMILIES = (
-    cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
-    cases_places, cases_threads, cases_moved, cases_holders,
-    cases_libraries, cases_seen, cases_repairs, cases_programs, cases_kept,
+    cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss,
+    cases_places, cases_threads, cases_holders,
+    cases_repairs, cases_programs, cases_kept,
 )  # fmt: skip
 __all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

@@ -1,5 +1,7 @@
 """Rules of gather: DP4."""
 
+import collections
+
 import torch
 from casetable import Batch, Net, Recurrent, returning, steps, trigger, twin, x
 from torch import nn
@@ -16,8 +18,10 @@ def means_are_taken_of_each_sample():
 
 
 @trigger("DP402", "`[1]` is of type int", raises=True)
-def a_number_is_returned():
-    return returning(lambda y, _: (y, 3)), x()
+class ANumberIsReturned(Net):
+    def forward(self, x):
+        y = self.fc(x)
+        return y, 3
 
 
 @trigger("DP402", "of type Batch", raises=True)
@@ -126,15 +130,6 @@ def sparse_results_cannot_be_joined():
     return returning(lambda y, _: y.to_sparse()), x()
 
 
-@twin("DP590")
-def columns_along_the_dimension_that_is_cut():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x.t()).t()
-
-    return nn.DataParallel(Model(), dim=1), torch.ones(4, 8)
-
-
 class Cache:
     """As transformers' DynamicCache: gather builds it anew from what iterating gives."""
 
@@ -224,3 +219,19 @@ class WordsAreCutOffBehindTheLongest(nn.Module):
     def forward(self, ids):
         longest = int((ids > 0).sum(1).max())
         return self.words(ids[:, :longest])
+
+
+@trigger("DP402", "the result is or holds a defaultdict", raises=True)
+class ADefaultdictIsReturned(Net):
+    def forward(self, x):
+        return collections.defaultdict(list, y=self.fc(x))
+
+
+@trigger("DP403", "is the text")
+class NamesAreLookedUpInALoop(Net):
+    def forward(self, x):
+        y = self.fc(x)
+        names = []
+        for index in y.argmax(-1).tolist():
+            names.append("abc"[index])  # noqa: PERF401 - as people write it
+        return y, names

@@ -5,30 +5,6 @@ import weakref
 
 import torch
 from casetable import Net, trigger, twin, x
-from torch import nn
-
-
-def holding(hold, use):
-    """Make a model with two layers that are registered, held once more in another way, and used so."""
-
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
-            self.held = hold(self.a, self.b)
-
-        def forward(self, x):
-            return use(self.held, self.fc(x))
-
-    return Model()
-
-
-@trigger("DP304", "`held` is a list or attribute with a Linear")
-def layers_are_held_in_a_dict_of_lists():
-    def use(held, y):
-        return held["short"][0](y) + held["deep"][1](held["deep"][0](y).relu())
-
-    return holding(lambda a, b: {"deep": [a, b], "short": [a]}, use), x()
 
 
 class Applied:
@@ -101,22 +77,6 @@ def a_number_is_found_by_a_weight():
 @trigger("DP304", "`gain` is keyed by the `id` of a module")
 def a_number_is_not_found_by_the_id_of_a_layer():
     return keyed(lambda model: id(model.fc), get=True), x()
-
-
-@trigger("DP304", "`gain` is keyed by a module")
-def a_number_is_not_found_in_a_weak_dict():
-    return keyed(lambda model: model.fc, weak=True, get=True), x()
-
-
-@trigger("DP304", "`scaled` is keyed by a module")
-class ALayerIsNotInASet(Net):
-    def __init__(self):
-        super().__init__()
-        self.scaled = {self.fc}
-
-    def forward(self, x):
-        y = self.fc(x)
-        return 2 * y if self.fc in self.scaled else y
 
 
 @twin("DP304")

@@ -1,91 +1,10 @@
 """Pitfalls of what objects, and modules deep in a model, keep of a call."""
 
-import functools
-
 import numpy as np
 import torch
 from casetable import Net, trigger, twin, x
 from torch import nn
-from torch.distributions import Normal
 from torch.nn import functional
-
-
-@trigger("DP302", "`noise` is a tensor of shape ()", "as `loc` of a Normal", raises=True)
-class ADistributionIsTakenToTheGpuByHand(Net):
-    def __init__(self):
-        super().__init__()
-        self.noise = Normal(0, 1)
-        self.noise.loc = self.noise.loc.cuda()
-        self.noise.scale = self.noise.scale.cuda()
-
-    def forward(self, x):
-        return self.fc(x) * self.noise.cdf(x[:, :1])
-
-
-@twin("DP302")
-class ADistributionIsMadeOfBuffersAtEachCall(Net):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("loc", torch.zeros(3))
-
-    def forward(self, x):
-        return Normal(self.loc, 1.0).log_prob(self.fc(x))
-
-
-class Maps:
-    """An object that is called, and keeps what it is called with."""
-
-    def __init__(self):
-        self.maps = []
-
-    def reset(self):
-        self.maps.clear()
-
-    def __call__(self, one):
-        self.maps.append(one)
-
-    def mean(self):
-        return torch.stack(self.maps).mean(0)
-
-
-@trigger("DP309", "`maps` is written by all replicas at once", "maps=a list of 2")
-class AnObjectThatIsCalledCollectsWhatForwardReads(Net):
-    def __init__(self):
-        super().__init__()
-        self.maps = Maps()
-
-    def forward(self, x):
-        self.maps.reset()
-        self.maps(self.fc(x))
-        self.maps(self.fc(x * 2))
-        return self.maps.mean()
-
-
-@twin("DP309")
-class AnObjectThatIsCalledIsMadeAtEachCall(Net):
-    def forward(self, x):
-        maps = Maps()
-        maps(self.fc(x))
-        maps(self.fc(x * 2))
-        return maps.mean()
-
-
-class Scale:
-    def __init__(self):
-        self.factor = 2.0
-
-    def __call__(self, x):
-        return x * self.factor
-
-
-@twin("DP309")
-class AnObjectThatIsCalledKeepsNothing(Net):
-    def __init__(self):
-        super().__init__()
-        self.scale = Scale()
-
-    def forward(self, x):
-        return self.scale(self.fc(x))
 
 
 class Masks:
@@ -190,16 +109,6 @@ class Following(Centred):
         return super().forward(x)
 
 
-@trigger("DP305", "the buffer `scaled.mean`")
-class APartFollowsTheMeanOfTheInputsAndTakesItOffThem(Net):
-    def __init__(self):
-        super().__init__()
-        self.scaled = Following()
-
-    def forward(self, rows):
-        return self.fc(self.scaled(rows))
-
-
 @trigger("DP305", "the buffer `scaled.mean`", "what chunk 0 alone gives")
 class APartFollowsTheMeanOfWhatADropoutLeaves(Net):
     def __init__(self):
@@ -253,48 +162,11 @@ class AScaleIsSetByTheFirstBatch(Net):
         return self.spread
 
 
-@twin("DP305", also=["DP305"])
-class ABufferOfPositionsIsMadeWhereItIsMissing(Net):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("positions", None)
-
-    def forward(self, rows):
-        if self.positions is None or len(self.positions) != rows.size(1):
-            self.positions = torch.arange(rows.size(1), device=rows.device)
-        return self.fc(rows + self.positions)
-
-
 @trigger("DP207", "a list of 8 dict", given=lambda: (x(), [{"scale": float(row)} for row in range(8)]))
 class ForwardTakesMoreArgumentsThanItIsGiven(Net):
     def forward(self, x, metas, *more):
         scales = torch.tensor([one["scale"] for one in metas], device=x.device)
         return self.fc(x, *more) * scales[:, None]
-
-
-class Pairs:
-    """A loss that is no module."""
-
-    def __call__(self, one, other):
-        scores = one @ other.t()
-        target = torch.arange(len(scores), device=scores.device)
-        return functional.cross_entropy(scores, target, reduction="none")
-
-
-@trigger("DP502", "depends on the others of its batch", given=lambda: (x(), x() + 1))
-class ALayerIsHandedToAMethodBeforePairsAreCompared(Net):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(4, 3)
-        self.pairs = Pairs()
-
-    def embed(self, layer, x):
-        return functional.normalize(layer(x), dim=-1)
-
-    def forward(self, x, other):
-        one = self.embed(self.fc, x)
-        two = self.embed(self.head, other)
-        return {"loss": self.pairs(one, two)}
 
 
 def block(norm):
@@ -329,21 +201,6 @@ def scaled(y):
 
 
 scaled.calls = 0
-
-
-@functools.lru_cache
-def triangle_on(size, device):
-    return torch.ones(size, size, device=device).triu()
-
-
-@twin("DP309")
-def a_function_keeps_its_results_by_gpu():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x @ triangle_on(4, x.device))
-
-    triangle_on.cache_clear()  # of what an earlier block of virtual GPUs has left there
-    return Model(), x()
 
 
 class Running(nn.Module):
@@ -418,21 +275,6 @@ class PaddedWithZeros(nn.DataParallel):
         longest = max(one.size(1) for one in outputs)
         outputs = [functional.pad(one, (0, 0, 0, longest - one.size(1))) for one in outputs]
         return super().gather(outputs, output_device)
-
-
-class GatheringItself(nn.DataParallel):
-    def gather(self, outputs, output_device):
-        return super().gather([one * 1 for one in outputs], output_device)
-
-
-@trigger("DP502", "depends on the others of its batch")
-def rows_are_centred_under_a_wrapper_with_a_gather_of_its_own():
-    class Model(Net):
-        def forward(self, x):
-            h = self.fc(x)
-            return h - h.mean(0)
-
-    return GatheringItself(Model().to("cuda:0")), x()
 
 
 @twin("DP406")

@@ -1,8 +1,8 @@
 """Rules of what ties a replica to its original: DP302 to DP391."""
 
 import copy
-import functools
 import threading
+import warnings
 
 import torch
 from casetable import Linear, Net, trigger, twin, x
@@ -14,16 +14,6 @@ class APlainTensorStaysOnGpu0(Net):
     def __init__(self):
         super().__init__()
         self.scale = torch.ones(3, device="cuda:0")
-
-    def forward(self, x):
-        return self.fc(x) * self.scale
-
-
-@twin("DP302")
-class APlainTensorIsABuffer(Net):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("scale", torch.ones(3), persistent=False)
 
     def forward(self, x):
         return self.fc(x) * self.scale
@@ -118,11 +108,6 @@ def a_hook_keeps_features():
     return model, x()
 
 
-@twin("DP310")
-def hooks_of_pytorch_know_replicas():
-    return nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 3)), x()
-
-
 @twin("DP310", also=["DP310"])
 def hooks_keep_nothing_that_they_see():
     """One returns another output, one raises, and one clips gradients: a note."""
@@ -139,18 +124,6 @@ def hooks_keep_nothing_that_they_see():
     model[1].register_forward_hook(guard)
     model[1].register_full_backward_hook(lambda module, given, got: tuple(one.clamp(-9, 9) for one in given))
     model[1].register_forward_hook(ask_for_gradients)
-    return model, x()
-
-
-@twin("DP310", also=["DP310"])
-def a_hook_keeps_an_output_for_each_gpu():
-    features = {}
-
-    def keep(module, args, output):
-        features["fc", output.device] = output
-
-    model = Linear()
-    model.fc.register_forward_hook(keep)
     return model, x()
 
 
@@ -294,17 +267,6 @@ def a_hook_closes_over_a_module_and_works():
     return model, x()
 
 
-@twin("DP304")
-class FunctionsInADictCloseOverTheModel(Net):
-    def __init__(self):
-        super().__init__()
-        self.acts = {"relu": torch.relu, "scaled": lambda y: y * 2}
-        self.steps = [functools.partial(torch.clamp, min=0)]
-
-    def forward(self, x):
-        return self.steps[0](self.acts["scaled"](self.fc(x)))
-
-
 class Capturing(Net):
     """As models of transformers 5: hooks for the outputs of layers are put in at the first call."""
 
@@ -396,3 +358,62 @@ class AHookPutsAScaledWeightOnItsModule(Net):
 
     def forward(self, x):
         return self.fc(x)
+
+
+@trigger("DP304", "`layers` is a list or attribute with a Linear")
+class LayersInAList(Net):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(3, 3, device="cuda:0")]
+
+    def forward(self, x):
+        return self.layers[0](self.fc(x))
+
+
+@trigger("DP304", "`fc._compiled_call_impl`: a compiled forward is the original's")
+def a_layer_is_compiled():
+    model = Linear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # virtual GPUs compile nothing
+        model.fc.compile(backend="eager")
+    return model, x()
+
+
+@trigger("DP302", "`kept` holds a parameter or buffer of the model", raises=True)
+class AWeightIsHeldInATuple(Net):
+    def __init__(self):
+        super().__init__()
+        self.kept = (self.fc.weight,)
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.kept[0])
+
+
+class Configured(Net):
+    def __new__(cls, rows):
+        return super().__new__(cls)
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+@trigger("DP390", "a replica cannot be made", raises=True)
+def a_class_cannot_be_made_without_an_argument():
+    return Configured(8), x()
+
+
+@trigger("DP312", "cannot be deep-copied", raises=True)
+class AWeightIsCopiedInForward(Net):
+    def forward(self, x):
+        old = copy.deepcopy(self.fc.weight)
+        return nn.functional.linear(x, old) + self.fc(x)
+
+
+@twin("DP302")
+class ATiedWeightIsUsedByItsName(Linear):
+    def forward(self, x):
+        return nn.functional.linear(self.fc(x), self.fc.weight.t())

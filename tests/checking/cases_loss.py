@@ -18,25 +18,11 @@ def a_loss_is_averaged_in_each_replica():
     return Classifier(), (x(), torch.arange(8) % 3)
 
 
-@twin("DP501")
-def losses_are_returned_for_each_sample():
-    model = Classifier()
-    model.reduction = "none"
-    return model, (x(), torch.arange(8) % 3)
-
-
 @trigger("DP502", "depends on the others of its batch")
 class SamplesAreCentredOverTheBatch(Net):
     def forward(self, x):
         h = self.fc(x)
         return h - h.mean(0)
-
-
-@twin("DP502")
-class SamplesAreCentredByThemselves(Net):
-    def forward(self, x):
-        h = self.fc(x)
-        return h - h.mean(1, keepdim=True)
 
 
 @trigger("DP410", "the result of shape", "has no batch dimension")
@@ -64,11 +50,6 @@ def a_result_is_split_into_parts_of_two_rows():
 @twin("DP590")
 def gradients_are_infinite_on_one_gpu_too():
     return returning(lambda y, _: y.relu().sqrt() / 0), x()
-
-
-@twin("DP590")
-def nothing_global_scales_the_result():
-    return Linear(), x()
 
 
 class PerToken(nn.Module):
@@ -168,17 +149,51 @@ def a_batchnorm_does_not_hide_a_loss():
     return OnlyInTraining(nn.BatchNorm1d(4)), (x(14), torch.arange(14) ** 2 % 3)
 
 
-@trigger(
-    "DP501",
-    "gradients of loss.mean() are",
-    "chunks of 4+4+4+2: samples of a short chunk weigh more",
-)
-def dropout_does_not_hide_a_loss():
-    return OnlyInTraining(nn.Dropout(0.3)), (x(14), torch.arange(14) ** 2 % 3)
-
-
 @twin("DP501", also=["DP306", "DP316"])
 def losses_behind_batchnorm_and_dropout_are_returned_for_each_sample():
     model = OnlyInTraining(nn.BatchNorm1d(4), nn.Dropout(0.3))
     model.reduction = "none"
     return model, (x(14), torch.arange(14) ** 2 % 3)
+
+
+@trigger(
+    "DP501", "the loss is NaN in a replica, and finite on one GPU", given=lambda: (x(), torch.arange(8) < 2)
+)
+class ALossIsTakenOverSomeRows(Net):
+    def forward(self, x, chosen):
+        return self.fc(x)[chosen].square().mean()
+
+
+@trigger("DP501", "loss.sum() gives them right")
+class ALossIsSummedInEachReplica(Net):
+    def forward(self, x):
+        return self.fc(x).square().sum()
+
+
+@trigger("DP501", "gradients of loss.mean() are")
+def a_method_computes_the_loss_of_the_tokens():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)
+
+        def compute_loss(self, logits, labels):
+            return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+        def forward(self, ids, labels=None):
+            logits = self.head(self.words(ids)[None].squeeze(0))
+            if labels is None:
+                return {"logits": logits}
+            return {"loss": self.compute_loss(logits, labels), "logits": logits}
+
+    def batch(rows):
+        ids = torch.randint(9, (rows, 5))
+        return ids, ids.masked_fill(torch.arange(5) >= 1 + torch.arange(rows)[:, None] % 5, -100)
+
+    return Model(), batch
+
+
+@twin("DP502", given=lambda: (x(), x().flip(1)))
+class FeaturesOfImagesAndTexts(Net):
+    def forward(self, image, text):
+        return functional.normalize(self.fc(image), dim=-1), self.fc(text)

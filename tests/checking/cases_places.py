@@ -1,6 +1,5 @@
 """Pitfalls whose repair stands in several places: the call and forward, `__init__` and a property."""
 
-import functools
 import types
 
 import torch
@@ -75,12 +74,6 @@ class TwoStatesOutnumberTheBatch(Recurrent):
         return self.rnn(x, (h, c))[0]
 
 
-@twin("DP205", given=lambda: (x(), torch.tensor([1.0, 2.0, 3.0]).expand(8, -1)))
-class WeightsComeForEachSample(Weighing):
-    def forward(self, x, weights=None):
-        return super().forward(x, weights if weights is None else weights[0])
-
-
 @twin("DP207")
 def texts_come_with_the_numbers_of_rows():
     class Model(Net):
@@ -93,37 +86,6 @@ def texts_come_with_the_numbers_of_rows():
 
 
 # ---- what `__init__` keeps: there, and a property ----
-
-
-@twin("DP302")
-class APropertyJoinsBuffers(Net):
-    def __init__(self):
-        super().__init__()
-        tables = [torch.arange(3), torch.arange(3).flip(0)]
-        for index, value in enumerate(tables):
-            self.register_buffer(f"tables_{index}", value, persistent=False)
-        self.tables_count = len(tables)
-
-    @property
-    def tables(self):
-        return [getattr(self, f"tables_{index}") for index in range(self.tables_count)]
-
-    def forward(self, x):
-        y = self.fc(x)
-        return sum(y[:, table] for table in self.tables)
-
-
-@twin("DP304")
-class APropertyMakesAPartOfAMethod(Net):
-    @property
-    def act(self):
-        return functools.partial(self.scaled, by=2.0)
-
-    def scaled(self, x, by):
-        return self.fc(x) * by
-
-    def forward(self, x):
-        return self.act(x)
 
 
 # ---- what lies outside of the model, or is the original's ----
@@ -151,6 +113,3 @@ def a_default_is_on_gpu_0():
             return self.fc(x) * scale
 
     return Model(), x()
-
-
-ROWS = 8

@@ -66,23 +66,6 @@ class AnObjectKeepsAMaskForEachDevice(Net):
         return self.fc(x * self.masks.get(x.size(1), x.device))
 
 
-class Scaled:
-    """A hook that is an object, and keeps nothing."""
-
-    def __init__(self, low, high):
-        self.low, self.high = low, high
-
-    def __call__(self, module, args, output):
-        return self.low + (self.high - self.low) * output.sigmoid()
-
-
-@twin("DP310", also=["DP310"])
-def a_hook_is_an_object_that_keeps_nothing():
-    model = nn.Sequential(nn.Linear(4, 3))
-    model[0].register_forward_hook(Scaled(0.5, 2.0))
-    return model, x()
-
-
 class Hardest(nn.Module):
     """Keeps the losses of the hardest samples of a batch."""
 
@@ -171,25 +154,6 @@ def a_dict_of_the_callers_is_scratch():
     return Model(), lambda rows: ({"x": x(rows)},)
 
 
-KEPT = {}
-
-
-@twin("DP309")
-def samples_are_counted_on_the_class_and_factors_kept_in_the_file():
-    class Counting(Net):
-        seen = 0
-        scale = 2
-
-        def forward(self, x):
-            Counting.seen += len(x)
-            key = x.size(1), str(x.device)
-            if key not in KEPT:
-                KEPT[key] = x.size(1) ** -0.5
-            return self.fc(x * KEPT[key]) * Counting.scale
-
-    return Counting(), x()
-
-
 @trigger("DP203", "called without `style` and runs on its default", also=["DP205"])
 def one_style_for_all_is_handed_over_by_keyword():
     class Model(Net):
@@ -275,30 +239,3 @@ def a_weight_is_kept_within_bounds_that_do_not_depend_on_the_batch():
             return super().forward(x)
 
     return nn.Sequential(Bounded(4, 4), nn.Linear(4, 3)), x()
-
-
-@trigger("DP309", "`kept` is written by all replicas at once", also=["DP310"])
-class HooksAppendToAListThatForwardReads(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU())
-        self.kept = []
-        for layer in self.net[1::2]:
-            layer.register_forward_hook(lambda module, args, output: self.kept.append(output))
-
-    def forward(self, x):
-        self.kept.clear()
-        self.net(x)
-        return torch.cat(self.kept, 1)
-
-
-@twin("DP309")
-class SkipsAreKeptInAListThatForwardMakesAnew(Net):
-    def __init__(self):
-        super().__init__()
-        self.up, self.skips = nn.Linear(3, 4), []
-
-    def forward(self, x):
-        self.skips = []
-        self.skips.append(x)
-        return self.up(self.fc(x)) + self.skips.pop()

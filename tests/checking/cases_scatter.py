@@ -5,6 +5,7 @@ import collections
 import torch
 from casetable import Linear, Net, Recurrent, steps, trigger, twin, x
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 class TimesWeight(Net):
@@ -86,12 +87,6 @@ def a_count_is_a_tensor_without_dimensions():
 @twin("DP206")
 def a_count_is_a_number():
     return Divided(), (x(), 2.0)
-
-
-@twin("DP207", given=lambda: (x(), torch.arange(8)))
-class LengthsOfTextAreATensor(Net):
-    def forward(self, x, lengths):
-        return self.fc(x) * lengths[:, None]
 
 
 @twin("DP208", given=lambda: ({"x": x()},))
@@ -326,3 +321,72 @@ class EachSampleHasItsPlaces(Positions):
 @twin("DP205", dim=1, given=lambda: (words().T, torch.arange(9)[:, None].expand(-1, 16)))
 class PlacesAreCutWithTimeFirst(Positions):
     pass
+
+
+@trigger(
+    "DP214",
+    "`packed` is a PackedSequence",
+    given=lambda: (pack_padded_sequence(steps(), torch.arange(6, -2, -1).clamp(1), batch_first=True),),
+)
+class APackedSequenceIsAnArgument(Recurrent):
+    def forward(self, packed):
+        return pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=6)[0]
+
+
+@trigger(
+    "DP216",
+    "`words` has the batch on dimension 1 and `scale` on dimension 0",
+    given=lambda: (steps().transpose(0, 1), torch.arange(8) + 1.0),
+)
+class WordsAreTimeFirstAndTheirScaleIsBatchFirst(Recurrent):
+    def forward(self, words, scale):
+        return self.rnn(words.transpose(0, 1))[0].sum(1) * scale[:, None]
+
+
+@trigger(
+    "DP208",
+    "`parts` is or holds a defaultdict",
+    given=lambda: (collections.defaultdict(torch.Tensor, x=x()),),
+    raises=True,
+)
+class ADefaultdictIsAnArgument(Net):
+    def forward(self, parts):
+        return self.fc(parts["x"])
+
+
+@trigger("DP211", "`info` is written by all replicas", given=lambda: (x(), {}))
+class TwoEntriesAreWrittenToADict(Net):
+    def forward(self, x, info):
+        y = self.fc(x)
+        info["size"] = len(x)
+        info["mean"] = y.mean().item()
+        return y
+
+
+@trigger("DP212", "the state is made for the whole batch", given=lambda: torch.randn(8, 6, 4), raises=True)
+class AMethodMakesTheState(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = 8
+        self.rnn = nn.GRU(4, 5, batch_first=True)
+
+    def first_state(self, device):
+        return torch.zeros(1, self.rows, 5, device=device)
+
+    def forward(self, x):
+        out, _ = self.rnn(x, self.first_state(x.device))
+        return out
+
+
+@twin("DP216", also=["DP203"])
+def each_word_is_looked_up_by_itself_and_a_flag_comes_by_keyword():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.out = nn.Embedding(9, 4), nn.Linear(4, 3)
+
+        def forward(self, ids, hidden=False):
+            h = self.words(ids)
+            return (self.out(h), h) if hidden else self.out(h)
+
+    return Model(), lambda rows: ((torch.arange(rows * 6).view(rows, 6) % 9,), {"hidden": True})

@@ -1,5 +1,7 @@
 """Rules of threads and of memory: DP6 and DP7."""
 
+import contextvars
+
 import torch
 from casetable import Head, Linear, Net, trigger, twin, x
 from torch import nn
@@ -128,3 +130,23 @@ def autocast_is_set_in_the_forward_of_a_part_that_is_wrapped():
             return self.part(x)
 
     return Step().cuda(), torch.randn(16, 8, generator=torch.Generator().manual_seed(2))
+
+
+BACKEND = contextvars.ContextVar("backend", default="plain")
+
+
+@twin("DP602")
+def a_variable_of_the_context_is_not_asked_for():
+    BACKEND.set("twice")
+    return Linear(), x()
+
+
+class AutocastParallel(nn.DataParallel):
+    def forward(self, *inputs, **kwargs):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return super().forward(*inputs, **kwargs)
+
+
+@trigger("DP601", "autocast('cuda') is bfloat16 around the call and float16 in replicas")
+def a_wrapper_of_the_users_opens_autocast():
+    return AutocastParallel(Linear().to("cuda:0")), x()

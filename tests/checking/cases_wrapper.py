@@ -163,3 +163,9 @@ class AMethodOfWhatIsWrappedIsCalled(nn.Module):
 
     def forward(self, x):
         return self.net.module.predict(x)
+
+
+@trigger("DP101", "DataParallel is used as the model, which is its `.module`")
+def the_length_of_a_wrapper_is_asked_for():
+    layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+    return nn.Sequential(*wrapped(layers)), x()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases_loss import a_loss_is_averaged_in_each_replica
-from casetable import Linear, Net, x
+from casetable import Counting, Linear, Net, x
 from torch import nn
 
 import dpdemo
@@ -150,6 +150,16 @@ def test_pytorch_is_as_it_was_afterwards():
 
 def test_two_checks_find_the_same():
     assert check(a_loss_is_averaged_in_each_replica) == check(a_loss_is_averaged_in_each_replica)
+
+
+def test_an_exception_that_no_finding_explains_is_reported_beside_other_errors():
+    class Model(Counting):
+        def forward(self, x):
+            if len(x) == 2:
+                raise AttributeError("'Model' object has no attribute 'rows'")
+            return super().forward(x)
+
+    assert check(Model, x()).codes == ("DP301", "DP390")
 
 
 def test_a_comment_silences_one_rule_on_its_line():

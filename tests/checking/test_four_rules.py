@@ -17,6 +17,7 @@ from dpdemo.checking.evidence import (
     Evidence,
     Leaf,
     Probe,
+    Raised,
     Replica,
     Scan,
     Single,
@@ -24,13 +25,13 @@ from dpdemo.checking.evidence import (
     Value,
     Written,
 )
-from dpdemo.checking.precedence import HIDDEN_BY, findings_of
-from dpdemo.checking.registry import rule_of, rules
-from dpdemo.checking.repairs import Repair
+from dpdemo.checking.precedence import findings_of
+from dpdemo.checking.registry import SYMPTOMS, rule_of, rules
+from dpdemo.checking.repairs import Found, Repair
 from dpdemo.results.findings import Place
 
 HOME = Path(registry.__file__).parent
-PURE = {"errors", "evidence", "questions", "registry", "repairs", "rules"}
+PURE = {"errors", "evidence", "fills", "questions", "registry", "repairs", "rules"}
 READERS = {"ast", "inspect", "linecache", "tokenize"}
 
 
@@ -76,7 +77,7 @@ def counting_probe():
 
 def test_a_rule_can_be_tested_on_evidence_that_was_written_by_hand():
     probe = counting_probe()
-    (found,) = rule_of("DP301").findings(Evidence(2, Scan("Net"), (probe,)))
+    (found,) = rule_of("DP301").look(Evidence(2, Scan("Net"), (probe,)))
     assert (found.subject, found.place, found.message) == (
         "steps", probe.changes[0].written.place,
         "`steps` goes from 0 to 1 on one GPU, and stays 0 under DataParallel",
@@ -101,6 +102,51 @@ def test_findings_do_not_depend_on_repairs(case, monkeypatch):
     with_repairs = told()
     monkeypatch.setattr(registry, "repair_of", lambda *_: Repair())
     assert told() == with_repairs
+
+
+def fixed(code, *found):
+    """The rule of a code, with findings that are given."""
+    return replace(rule_of(code), look=lambda _: found)
+
+
+CAUSE, SYMPTOM = Found("h0", "a cause"), Found("h0", "a symptom", symptoms=("argument h0",))
+
+
+@pytest.mark.parametrize(
+    ("cause", "symptom", "codes"),
+    [
+        (CAUSE, SYMPTOM, {"DP210", "DP701"}),
+        (replace(CAUSE, explains=("argument h0",)), SYMPTOM, {"DP210"}),
+        (replace(CAUSE, explains=("argument x",)), SYMPTOM, {"DP210", "DP701"}),
+        (CAUSE, replace(SYMPTOM, symptoms=("difference",)), {"DP210"}),
+        (replace(CAUSE, severity="info"), replace(SYMPTOM, symptoms=("difference",)), {"DP210", "DP701"}),
+        (
+            replace(CAUSE, severity="info", explains=("raises",)),
+            replace(SYMPTOM, symptoms=("raises",)),
+            {"DP210"},
+        ),
+    ],
+)
+def test_a_symptom_is_dropped_that_another_finding_explains(cause, symptom, codes):
+    chosen = (fixed("DP701", symptom), fixed("DP210", cause), *(fixed(known.code) for known in rules()))
+    found = findings_of(Evidence(2, Scan("Net"), ()), chosen)
+    assert {finding.code for finding in found.merged} == codes
+
+
+def test_a_symptom_stays_explained_where_its_cause_is_not_asked_for():
+    event = Event("backward", 0)
+    raised = Raised("replica", "ValueError", "no", 0)
+    call = Call(2, 0, (), (Replica(0, raised=raised),), events=(event,))
+    evidence = Evidence(2, Scan("Net"), (Probe(8, "train", False, Single(), (call,)),))
+    codes = lambda *chosen: [one.code for one in findings_of(evidence, chosen).merged]  # noqa: E731
+    assert codes(*rules()) == codes(rule_of("DP311")) == ["DP311"]
+    assert codes(rule_of("DP390")) == []
+
+
+@pytest.mark.parametrize("known", rules(), ids=lambda known: known.code)
+def test_a_rule_explains_what_a_rule_can_be_about(known):
+    assert {*known.symptoms, *known.explains} <= {*SYMPTOMS}
+    assert not {*known.symptoms} & {*known.explains}
 
 
 def test_a_hidden_consequence_does_not_depend_on_the_order_of_rules():
@@ -139,9 +185,8 @@ def test_a_rule_that_raises_becomes_a_note_with_its_name_and_keeps_what_it_found
 def test_no_single_rule_can_end_the_report():
     evidence = Evidence(2, Scan("Net"), (counting_probe(),))
     for known in rules():
-        others = () if known.code in HIDDEN_BY else rules()  # else one of them might hide it
-        chosen = (*(each for each in others if each != known), failing(known, 0))
+        chosen = (*(each for each in rules() if each != known), failing(known, 0))
         report = judge(evidence, chosen)
         assert [note for note in report.notes if note.startswith(f"rule {known.code} ({known.name}) ")]
-        if others and known.code != "DP301":
+        if known.code != "DP301":
             assert "DP301" in report.codes

@@ -1,7 +1,6 @@
 """What a forward fills with tensors and empties again is seen while it runs."""
 
 import pytest
-from cases_seen import Pair
 from casetable import Net, x
 from torch import nn
 
@@ -10,6 +9,46 @@ from dpdemo.checking.observing.meanwhile import used_meanwhile
 from dpdemo.checking.running.copying import ModelSource
 from dpdemo.checking.running.runs import Runner
 from dpdemo.virtual import virtual_gpus
+
+
+class Stack:
+    def __init__(self, name):
+        self.items, self.name = [], name
+
+    def push(self, value):
+        self.items.append(value)
+        return value
+
+    def pop(self):
+        return self.items.pop()
+
+
+class Down(nn.Module):
+    def __init__(self, stack):
+        super().__init__()
+        self.fc, self.stack = nn.Linear(4, 4), stack
+
+    def forward(self, x):
+        return self.fc(self.stack.push(x.relu()))
+
+
+class Up(nn.Module):
+    def __init__(self, stack):
+        super().__init__()
+        self.fc, self.stack = nn.Linear(4, 4), stack
+
+    def forward(self, x):
+        return self.fc(x) + self.stack.pop()
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        stack = Stack("skips")
+        self.down, self.up = Down(stack), Up(stack)
+
+    def forward(self, x):
+        return self.up(self.down(x))
 
 
 class Context:

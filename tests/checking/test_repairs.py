@@ -1,6 +1,7 @@
 """Repairs: the user's own line where its form is known; else a short example, labelled as one."""
 
 import ast
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,15 @@ from torch.ao.quantization import MinMaxObserver
 
 from dpdemo.checking import check
 from dpdemo.checking.evidence import Call, Leaf, Probe, Single
+from dpdemo.checking.fills import (
+    after_the_call,
+    as_buffer,
+    as_modules,
+    bracketed,
+    on_inputs_device,
+    returned,
+    swapped,
+)
 from dpdemo.checking.repairs import Found, advise, change_call, repair_of
 from dpdemo.results.findings import Place
 
@@ -19,121 +29,82 @@ CALL = Call(
 PROBE = Probe(8, "train", is_real=True, single=Single(), calls=(CALL,))
 
 
-def repaired(name, line, function="forward", /, **names):
-    """The repair of a line of this function."""
+def repaired(fill, line, function="forward", **names):
+    """The repair of a line of this function, by a fill; or else an example."""
     place = Place("net.py", 3, function, line)
-    return repair_of(Found("", "", place, PROBE, advice=advise(name, **names)))
+    return repair_of(Found("", "", place, PROBE, advice=advise("an example", fill=fill, **names)))
 
 
 KEYS = "   # state_dict() has its keys from now on"
+BRACKETED = returned(lambda code, names: f"{bracketed(code)}.to({names['x']}.device)", "   # outside")
 FILLED = [
-    ("buffer", "__init__", {"name": "scale"},
+    (as_buffer, "__init__", {"name": "scale"},
      'self.scale = torch.ones(3, device="cuda:0")',
      'self.register_buffer("scale", torch.ones(3), persistent=False)'),
-    ("buffer", "__init__", {"name": "scale"},
+    (as_buffer, "__init__", {"name": "scale"},
      "self.scale = torch.ones(3).cuda() * 2",
      'self.register_buffer("scale", torch.ones(3) * 2, persistent=False)'),
-    ("modules", "__init__", {"is_pure": "yes"},
+    (as_modules, "__init__", {},
      "self.layers = [nn.Linear(4, 4) for _ in range(3)]",
      "self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])" + KEYS),
-    ("modules", "__init__", {"is_pure": "yes"},
+    (as_modules, "__init__", {},
      'self.heads = {"a": nn.Linear(4, 4)}',
      'self.heads = nn.ModuleDict({"a": nn.Linear(4, 4)})' + KEYS),
-    ("device", "forward", {},
+    (on_inputs_device, "forward", {},
      'mask = torch.zeros(n, device="cuda:0")', "mask = torch.zeros(n, device=x.device)"),
-    ("device", "forward", {}, "y = y.cuda(0)", "y = y.to(x.device)"),
-    ("device", "forward", {}, "mask = mask.to(self.device)", "mask = mask.to(x.device)"),
-    ("outside", "forward", {"stands_alone": "yes", "path": "steps"},
+    (on_inputs_device, "forward", {}, "y = y.cuda(0)", "y = y.to(x.device)"),
+    (on_inputs_device, "forward", {}, "mask = mask.to(self.device)", "mask = mask.to(x.device)"),
+    (after_the_call, "forward", {"path": "steps"},
      "self.steps += 1", "y = model(x, mask)\nmodel.module.steps += 1   # after the call, not in forward"),
-    ("full", "forward", {"result": "[1]", "value": "3"},
-     "return y, 3", "return y, torch.full((len(x),), 3, device=x.device)"),
-    ("full", "forward", {"result": "['n']", "value": "3"},
-     'return {"y": y, "n": 3}', 'return {"y": y, "n": torch.full((len(x),), 3, device=x.device)}'),
-    ("on its gpu", "forward", {}, "return (a + b).cpu()", "return (a + b)"),
-    ("turned", "forward", {"result": "[1]", "turn": ".transpose(0, 1)"},
-     "return out, h + c", "return out, (h + c).transpose(0, 1)   # and back outside"),
-    ("lengths", "forward", {},
-     "p = pack_padded_sequence(x, lengths)", "p = pack_padded_sequence(x, lengths.cpu())"),
-    ("group norm", "__init__", {"type": "BatchNorm2d", "channels": "64", "groups": "8"},
-     "self.bn = nn.BatchNorm2d(64)", "self.bn = nn.GroupNorm(8, 64)"),
-    ("of a parameter", "forward", {"parameter": "self.fc.weight"},
-     "device = next(self.parameters()).device", "device = self.fc.weight.device"),
-    ("clone", "forward", {"name": "x"}, "x.mul_(2)", "x = x.clone()\nx.mul_(2)"),
-    ("module", "train", {"name": "fc"}, "print(dp.fc.weight)", "print(dp.module.fc.weight)"),
+    (BRACKETED, "forward", {"result": "[1]"}, "return y, 3", "return y, (3).to(x.device)   # outside"),
+    (BRACKETED, "forward", {"result": "['n']"},
+     'return {"y": y, "n": n}', 'return {"y": y, "n": n.to(x.device)}   # outside'),
+    (BRACKETED, "forward", {}, "return a + b", "return (a + b).to(x.device)   # outside"),
+    (swapped(r"\.{name}\b", ".module.{name}"), "train", {"name": "fc"},
+     "print(dp.fc.weight)", "print(dp.module.fc.weight)"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "function", "names", "line", "after"), FILLED, ids=[f"{case[0]}-{case[3]}" for case in FILLED]
+    ("fill", "function", "names", "line", "after"), FILLED, ids=[case[3] for case in FILLED]
 )
-def test_a_line_of_a_known_form_is_written_anew(name, function, names, line, after):
-    assert repaired(name, line, function, **names) == (line, after, False)
+def test_a_line_of_a_known_form_is_rewritten(fill, function, names, line, after):
+    assert repaired(fill, line, function, **names) == (line, after, False)
     ast.parse(after.replace("return", "yield"))
 
 
 OTHER_FORMS = [
-    ("buffer", "forward", {"name": "scale"}, "self.scale = torch.ones(3)"),  # made in forward
-    ("buffer", "__init__", {"name": "scale"}, "self.scale, self.shift = make()"),
-    ("buffer", "__init__", {"name": "scale"}, "self.scale = torch.ones("),  # the first of several lines
-    ("modules", "__init__", {"is_pure": ""}, "self.layers = [nn.Linear(4, 4), torch.relu]"),
-    ("device", "helper", {}, 'mask = torch.zeros(n, device="cuda:0")'),  # has no x
-    ("device", "forward", {}, "y = x + self.table"),
-    ("outside", "forward", {"stands_alone": "", "path": "steps"}, "self.steps += len(x)"),
-    ("full", "forward", {"result": "[2]", "value": "3"}, "return y, 3"),
-    ("full", "forward", {"result": "[1]", "value": "3"}, "return out"),
+    (as_buffer, "forward", {"name": "scale"}, "self.scale = torch.ones(3)"),  # made in forward
+    (as_buffer, "__init__", {"name": "scale"}, "self.scale, self.shift = make()"),
+    (as_buffer, "__init__", {"name": "scale"}, "self.scale = torch.ones("),  # the first of several lines
+    (as_modules, "__init__", {}, "self.layers = make()"),
+    (on_inputs_device, "helper", {}, 'mask = torch.zeros(n, device="cuda:0")'),  # has no x
+    (on_inputs_device, "forward", {}, "y = x + self.table"),
+    (after_the_call, "forward", {"path": "steps"}, "if self.training: self.steps += 1"),
+    (BRACKETED, "forward", {"result": "[2]"}, "return y, 3"),
+    (BRACKETED, "forward", {"result": "[1]"}, "return out"),
+    (swapped(r"\.{name}\b", ".module.{name}"), "train", {"name": "fc"}, "print(dp.fc, dp.fc)"),
 ]
 
 
-@pytest.mark.parametrize(("name", "function", "names", "line"), OTHER_FORMS)
-def test_a_line_of_another_form_gets_an_example_that_is_labelled_as_one(name, function, names, line):
-    before, after, is_example = repaired(name, line, function, **names)
-    assert is_example
-    assert before == line
-    assert after not in {line, ""}
+@pytest.mark.parametrize(("fill", "function", "names", "line"), OTHER_FORMS)
+def test_a_line_of_another_form_gets_an_example_that_is_labelled_as_one(fill, function, names, line):
+    assert repaired(fill, line, function, **names) == (line, "an example", True)
+
+
+def test_the_example_of_a_page_has_the_users_first_tensor_for_x():
+    found = Found("", "", Place("net.py", 3, "forward", "y = f(rows)"), PROBE, advice=advise())
+    named = replace(
+        found, probe=replace(PROBE, calls=(replace(CALL, arguments=(Leaf("rows", "Tensor", (8,)),)),))
+    )
+    assert repair_of(named, "y = f(x.max(), x)") == ("y = f(rows)", "y = f(rows.max(), rows)", True)
+    assert repair_of(replace(found, advice=None), "y = f(x)") == ("", "", True)
 
 
 def test_a_call_is_written_with_the_users_own_names():
     advice = change_call(CALL, mask="mask.expand(len(x), -1)")
     repair = repair_of(Found("", "", None, PROBE, advice=advice))
     assert repair == ("model(x, mask)", "model(x, mask=mask.expand(len(x), -1))", False)
-
-
-class Counting(Net):
-    """A counter, a list of layers, and a tensor on `self`: each has a repair in its own line."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps = 0
-        self.scale = torch.ones(3, device="cuda:0")
-        self.layers = [nn.Linear(3, 3, device="cuda:0")]
-
-    def forward(self, x):
-        self.steps += 1
-        return self.layers[0](self.fc(x) * self.scale)
-
-
-class Repaired(Net):
-    """The same with these repairs as they are printed."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps = 0
-        self.register_buffer("scale", torch.ones(3), persistent=False)
-        self.layers = nn.ModuleList([nn.Linear(3, 3)])
-
-    def forward(self, x):
-        return self.layers[0](self.fc(x) * self.scale)
-
-
-def test_lines_that_are_printed_as_they_stand_can_be_put_in():
-    report = check(lambda: (Counting(), x()))
-    after = {finding.code: finding.after for finding in report.findings if not finding.is_example}
-    assert after == {
-        "DP301": "y = model(x)\nmodel.module.steps += 1   # after the call, not in forward",
-        "DP302": 'self.register_buffer("scale", torch.ones(3), persistent=False)',
-        "DP304": f'self.layers = nn.ModuleList([nn.Linear(3, 3, device="cuda:0")]){KEYS}',
-    }
-    assert check(lambda: (Repaired(), x())).findings == ()
 
 
 class Shortened(nn.Module):

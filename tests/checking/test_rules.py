@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cases import TRIGGERS, TWINS
 from fastpart import mostly_slow
+from putin import after_the_call, is_after_the_call, repaired
 
 from dpdemo.checking import check
 from dpdemo.checking.registry import SECTIONS, rules
@@ -49,8 +50,8 @@ def golden():
 
 
 @pytest.mark.parametrize("case", mostly_slow(TRIGGERS, 3), ids=str)
-def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case):
-    """A consequence of a cause is not reported beside it."""
+def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case, tmp_path, monkeypatch):
+    """A consequence is not reported beside its cause; a repair that is no example can be put in as it is."""
     report = report_on(case)
     messages = [finding.message for finding in report.findings if finding.code == case.code]
     assert messages, f"only {report.codes}"
@@ -60,6 +61,15 @@ def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case):
     assert outline(case) == golden().get(name_of(case), [])
     repairs = [text for finding in report.findings for text in (finding.before, finding.after)]
     assert max(text.count("\n") for text in repairs) < 8
+    for finding in report.findings:
+        if not finding.is_example and finding.severity != "info":
+            factory = repaired(case, finding, tmp_path, monkeypatch)
+            told = check(factory, **case.options).findings
+            left = [each.message for each in told if each.code == finding.code and each.severity != "info"]
+            assert finding.message not in left, finding.after
+            if is_after_the_call(finding):
+                left, alone = after_the_call(case, finding)
+                assert left == alone
 
 
 @pytest.mark.parametrize("case", mostly_slow(TWINS, 3), ids=str)

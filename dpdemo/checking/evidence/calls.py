@@ -67,6 +67,11 @@ class Raised:
         """The innermost line of the user's own code."""
         return self.places[-1] if self.places else None
 
+    @property
+    def symptom(self) -> str:
+        """The symptom that a finding explains if it knows why this was raised."""
+        return f"raises {self}"
+
     def __str__(self) -> str:
         return f"{self.type}: {first_line(self.message)}"
 

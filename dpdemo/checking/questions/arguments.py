@@ -110,7 +110,7 @@ def lists_of_samples(call: Call) -> dict[str, int]:
 
 
 def in_lists_of_samples(evidence: Evidence) -> tuple[str, ...]:
-    """List how the paths of all that is in such lists begin: DP207 tells of it."""
+    """List how the paths of all that is in such lists begin."""
     return tuple(f"{path}[" for _, call in evidence.calls for path in lists_of_samples(call))
 
 

@@ -57,7 +57,7 @@ BY_NAME = re.compile(r"parameters\(|state_dict\(")
 
 
 def questions_for_parameters(call: Call) -> list[Event]:
-    """List where replicas asked for parameters, or to freeze them; `zero_grad()` does so for DP311."""
+    """List where replicas asked for parameters, or to freeze them, other than by `zero_grad()`."""
     asked = (event for event in call.events if event.kind in _ASKED)
     return [event for event in asked if not (event.place and "zero_grad(" in event.place.code)]
 

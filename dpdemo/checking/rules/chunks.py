@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Evidence, Raised
-from dpdemo.checking.questions.arguments import lists_of_samples
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import sizes_text
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise
+from dpdemo.checking.repairs import Found, full_batches
 from dpdemo.results.findings import Severity
 
 
@@ -33,7 +32,7 @@ def flatten_parameters(evidence: Evidence) -> Iterator[Found]:
             return
 
 
-@rule("DP316", "lone-sample", "error")
+@rule("DP316", "lone-sample", "error", explains=(), of_training=True)
 def lone_sample(evidence: Evidence) -> Iterator[Found]:
     """A chunk of one sample stops BatchNorm in training.
 
@@ -60,8 +59,9 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
             f"sample; so it is for batches of {', '.join(map(str, bad[:8]))}{', ...' if len(bad) > 8 else ''}"
         )
         full = max(2, -(-largest // evidence.num_gpus)) * evidence.num_gpus  # the next with two rows or more
-        advice = advise("full batches", size=f"{largest}", full=f"{full}", drop=", drop_last=True")
-        yield Found("lone-sample", what, None, probe, None if probe.is_real else "warning", advice)
+        advice = full_batches(largest, full, drop_last=True)
+        severity: Severity | None = None if probe.is_real else "warning"
+        yield Found("lone-sample", what, None, probe, severity, advice, explains=(error.symptom,))
 
 
 def _layer(error: Raised) -> str:
@@ -70,7 +70,7 @@ def _layer(error: Raised) -> str:
     return next((name for function, name in names.items() if function in error.functions), "BatchNorm")
 
 
-@rule("DP213", "idle-gpus", "warning")
+@rule("DP213", "idle-gpus", "warning", symptoms=("cut",), explains=())
 def idle_gpus(evidence: Evidence) -> Iterator[Found]:
     """A batch leaves GPUs idle.
 
@@ -85,11 +85,7 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
     """
     for probe in evidence.probes:
         split, call = probe.split, probe.call
-        if call is None or probe.comparison.is_along_another:
-            continue  # DP216: that is the wrong dimension
-        if any(number != call.rows for number in lists_of_samples(call).values()):
-            continue  # DP207: those are the rows of one sample
-        if probe.is_real and split is not None and split.num_idle:
+        if call is not None and probe.is_real and split is not None and split.num_idle:
             size = max((batch for batch in _full_batches(evidence) if batch > split.batch_size), default=0)
             is_last = size > 0
             full = size or split.batch_size + -split.batch_size % call.num_gpus
@@ -97,8 +93,7 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
                 f"a batch of {split.batch_size} on {split.num_devices} GPUs is cut into "
                 f"{sizes_text(list(split.sizes()))}: {split.num_idle} idle"
             )
-            drop, given = ", drop_last=True" * is_last, f"{size or split.batch_size}"
-            advice = advise("full batches", size=given, full=f"{full}", drop=drop)
+            advice = full_batches(size or split.batch_size, full, drop_last=is_last)
             severity: Severity | None = "info" if is_last and evidence.is_program else None
             yield Found(str(split.batch_size), what, None, probe, severity, advice)
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
+from dpdemo.checking.fills import bracketed, returned, swapped
 from dpdemo.checking.questions.results import (
     all_pairs,
     counts_of,
@@ -15,10 +16,10 @@ from dpdemo.checking.questions.results import (
 )
 from dpdemo.checking.questions.words import listed, result_at, sizes_text
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise
+from dpdemo.checking.repairs import Found, advise, without
 
 
-@rule("DP405", "structure-differs", "error")
+@rule("DP405", "structure-differs", "error", symptoms=("rows",))
 def structure_differs(evidence: Evidence) -> Iterator[Found]:
     """Replicas return results of different structure, or a part that is None in some only.
 
@@ -27,7 +28,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
         replicas' data without a word; None in another one: `'NoneType' object has no attribute 'device'`.
     Why: gather joins part by part, and looks at replica 0's result to decide what it has before it.
     Before: return {"y": y, **({"aux": aux} if found else {})}
-    After: return {"y": y, "aux": aux}
+    After: return y, aux   # in every replica the same parts: zeros where there is nothing
     Seen by: the structure of each replica's result, before gather.
     References: open-mmlab/mmdetection#2303, torch/nn/parallel/scatter_gather.py, gather_map
     """
@@ -38,7 +39,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
             is_it = replica.structure != first and per_sample(probe, call) is None
             if is_it and "None" not in replica.structure + first:
                 what = f"replica 0 returns {first}, replica {replica.index} {replica.structure}"
-                yield Found("structure", what, evidence.scan.result, probe, advice=advise("in all"))
+                yield Found("structure", what, evidence.scan.result, probe, advice=advise())
                 break
 
 
@@ -52,10 +53,10 @@ def _missing_parts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Fou
         if len(where) < len(nones):
             lost = ": what the others give is dropped" if where[0] == 0 else ""
             what = f"{result_at(path)} is None in replica {where[0]} and not in all{lost}"
-            yield Found(path, what, evidence.scan.result, probe, advice=advise("in all", result=path))
+            yield Found(path, what, evidence.scan.result, probe, advice=advise())
 
 
-@rule("DP406", "shape-differs", "error")
+@rule("DP406", "shape-differs", "error", symptoms=("rows",))
 def shape_differs(evidence: Evidence) -> Iterator[Found]:
     """Replicas return tensors that differ in more than their rows.
 
@@ -63,7 +64,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
     Why: gather joins along the batch dimension and wants all others equal; sizes that depend on the data,
         such as padding to the longest of a chunk, differ.
     Before: return y[:, : lengths.max()]
-    After: return y   # padded to the size of the input
+    After: y = F.pad(y, (0, longest - y.size(-1)))   # to a length that does not depend on the chunk
     Seen by: the shapes of each replica's result, before gather.
     References: pytorch/pytorch#44141, huggingface/transformers#1220
     """
@@ -74,7 +75,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
         (path, (dim, sizes)), *others = ragged.items()
         also = f"; sizes of {listed([other for other, _ in others])} differ too" if others else ""
         what = f"{result_at(path)} has size {sizes} on dimension {dim}{also}"
-        yield Found(",".join(ragged), what, evidence.scan.result, probe, advice=advise("padded"))
+        yield Found(",".join(ragged), what, evidence.scan.result, probe, advice=advise())
 
 
 def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, int, str]]:
@@ -102,7 +103,7 @@ def _follows(path: str, dim: int, evidence: Evidence) -> bool:
     return all(shape[dim : dim + 1] == (rows,) for shape, rows in known if shape is not None)
 
 
-@rule("DP408", "merged-list", "error")
+@rule("DP408", "merged-list", "error", explains=("loss", "difference"))
 def merged_list(evidence: Evidence) -> Iterator[Found]:
     """Lists with an element for each sample are merged, not joined.
 
@@ -117,19 +118,20 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in gathered_calls(evidence):
         path = per_sample(probe, call)
-        if path is not None and call.rows > len(call.replicas) and not _is_of_texts(path, probe):
+        if path is not None and call.rows > len(call.replicas):
             after = counts_of(call.gathered or ()).get(path)
             ending = f"comes back with {after}" if after else "cannot be joined"
             sizes = sizes_text(list(probe.split.sizes())) if probe.split else ""
             what = (
                 f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}"
             )
-            yield Found(path, what, evidence.scan.result, probe, advice=advise("rows and counts"))
+            place, about = evidence.scan.result, (f"result {path}",)
+            yield Found(path, what, place, probe, advice=advise(_ROWS_AND_COUNTS), symptoms=about)
 
 
-def _is_of_texts(path: str, probe: Probe) -> bool:
-    """Whether a list holds nothing but texts: that is DP403."""
-    return all(leaf.type == "str" for leaf in probe.single.output if leaf.path.startswith(f"{path}["))
+_ROWS_AND_COUNTS = """return torch.cat(rows), torch.tensor([len(one) for one in rows], device={x}.device)
+rows, counts = {call}
+rows = rows.split(counts.tolist())   # outside"""
 
 
 @rule("DP409", "batch-dimension", "error")
@@ -151,7 +153,12 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 f"{result_at(path)} is flattened with the batch second: on one GPU its rows are {length} "
                 "groups of all samples, and gathered they come GPU by GPU, in another order"
             )
-            yield Found(path or "order", what, evidence.scan.result, probe, advice=advise("batch first"))
+            place = evidence.scan.result
+            advice = advise(
+                "out.transpose(0, 1).reshape(-1, out.size(-1))   # and what it is compared with likewise",
+                fill=swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),
+            )
+            yield Found(path or "order", what, place, probe, advice=advice, explains=("rows",))
         found: dict[int, list[str]] = {}
         for path, dim in _along_others(probe, call):
             found.setdefault(dim, []).append(path)
@@ -161,7 +168,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
 
 def _along_others(probe: Probe, call: Call) -> Iterator[tuple[str, int]]:
     """List the parts of a result with the batch on another dimension than the one that is joined."""
-    pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
+    pairs = {path for path, _ in all_pairs(probe)}
     for path, whole, shapes in parts_of(probe, call):
         is_like = {len(shape) for shape in shapes} == {len(whole)} and call.rows > 1
         if not is_like or path in pairs or probe.comparison.is_along_another:
@@ -182,10 +189,15 @@ def _along_another(paths: list[str], dim: int, probe: Probe, call: Call, evidenc
         f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined along "
         f"dimension {call.dim}{more}"
     )
-    return Found(path, what, evidence.scan.result, probe, advice=advise("turned", result=path, turn=turn))
+    advice = advise(
+        "return out{turn}   # in forward, and the same again outside",
+        fill=returned(lambda code, names: f"{bracketed(code)}{names['turn']}", "   # and back outside"),
+        result=path, turn=turn,
+    )  # fmt: skip
+    return Found(path, what, evidence.scan.result, probe, advice=advice)
 
 
-@rule("DP410", "no-batch-dimension", "error")
+@rule("DP410", "no-batch-dimension", "error", symptoms=("rows",))
 def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
     """A result that has no batch dimension comes back once for each GPU.
 
@@ -200,9 +212,9 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
     for probe, call in gathered_calls(evidence):
         for path, whole, shapes in parts_of(probe, call):
             if math.prod(whole) < 2 or set(shapes) != {whole}:
-                continue  # one number is DP401's, and of none there is nothing to join
+                continue  # one number has no rows, and of none there is nothing to join
             if any(path.startswith(f"{prefix}[") for prefix in _growing_lists(probe, call)):
-                continue  # that is DP408, or DP590
+                continue
             dim = from_the_start(call.dim, len(whole))
             if dim >= len(whole) or whole[dim] == call.rows or len(_sizes_at(path, dim, evidence)) > 1:
                 continue  # what is chosen of a batch ends where a short one ends
@@ -211,7 +223,7 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 f"{result_at(path)} of shape {whole} has no batch dimension: each of the {len(shapes)} "
                 f"replicas returns it, and together they come back as {after}"
             )
-            advice = advise("without", what="it: take means over the batch outside; a weight or table")
+            advice = without("it: take means over the batch outside; a weight or table")
             yield Found(path, what, evidence.scan.result, probe, advice=advice)
 
 

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
+from dpdemo.checking.fills import Names, bracketed, returned
 from dpdemo.checking.questions.failures import gather_failures, numbers_for_tensors
 from dpdemo.checking.questions.results import gathered_calls, is_meant_as_part, shapes_of, vectors
 from dpdemo.checking.questions.words import article, result_at
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import FEATURES, Advice, Found, advise, without
 from dpdemo.results.findings import Severity
 
 
@@ -39,7 +40,7 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
                 yield _one_for_each_gpu(subject, paths, probe, call, evidence)
     for probe, call, error in gather_failures(evidence):
         has_rows = any(shape for shapes in shapes_of(call).values() for shape in shapes)
-        if tells("DP401", error) and not has_rows:  # else that is DP405
+        if tells("DP401", error) and not has_rows:
             what = f"a number cannot be gathered along dimension {call.dim}: {error.message}"
             yield Found("", what, evidence.scan.result, probe, "error")
 
@@ -55,10 +56,12 @@ def _one_for_each_gpu(subject: str, paths: list[str], probe: Probe, call: Call, 
     mixed = f"; {told} is another number" if of_the_batch else ""
     what = f"{names} {verb} on one GPU, and {len(call.replicas)} here{mixed}"
     way, note = _reduction(probe, paths[0], evidence), "   # but see DP501" * (subject == "loss")
-    advice = advise("reduce", result=paths[0], way=way, note=note)
+    before = "{call}{result}"
+    advice = advise(before + ".{way}{note}", before=before, result=paths[0], way=way, note=note)
     if of_the_batch and subject == "scalar":
-        advice = advise("features")
-    return Found(subject, what, evidence.scan.result, probe, advice=advice)
+        advice = FEATURES
+    symptoms = ("vector",) if subject == "loss" else ()
+    return Found(subject, what, evidence.scan.result, probe, advice=advice, symptoms=symptoms)
 
 
 def _of_the_batch(evidence: Evidence) -> set[str]:
@@ -96,7 +99,7 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
         is_compared = probe.comparison.values_equal is not None or probe.single.used_random
         if call.gathered is not None and is_compared:
             continue  # it was joined: whether rightly, the numbers say, if need be those in evaluation
-        known = {*joined, *numbers_for_tensors(probe, call)}  # DP308 has the latter
+        known = {*joined, *numbers_for_tensors(probe, call)}
         odd: dict[str, list[Leaf]] = {}
         for leaf in call.replicas[0].output or ():
             if not leaf.is_tensor and leaf.type not in allowed and leaf.path not in known:
@@ -113,20 +116,27 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
             if found := re.search(r"(\w+)[{\[]", structure):
                 kind = article(found[1])
                 what = f"the result is or holds {kind}, which gather cannot build anew: {error.message}"
-                advice = advise(
-                    "plain dict", is_mapping="yes" if "{" in structure else "", fields='"y": out["y"]'
-                )
+                advice = _plain_dict('"y": out["y"]', is_mapping="{" in structure)
                 yield Found("the result", what, evidence.scan.result, probe, advice=advice)
 
 
 def _joinable(leaf: Leaf) -> Advice:
     """Advise what gather can join in the place of a number, or of an object."""
     if leaf.type in {"int", "float", "bool", "complex"}:
-        return advise("full", result=leaf.path, value=leaf.text)
+        full = "torch.full((len({x}),), {value}, device={x}.device)"
+        fill = returned(lambda code, names: full.format(x=names["x"], value=code))
+        return advise(full + "   # one for each sample", fill=fill, result=leaf.path, value=leaf.text)
     if leaf.fields:
         code = ", ".join(f'"{field}": out.{field}' for field in leaf.fields)
-        return advise("plain dict", result=leaf.path, is_mapping="", fields=code)
-    return advise("without", what=f"the {leaf.type}")
+        return _plain_dict(code, result=leaf.path)
+    return without(f"the {leaf.type}")
+
+
+def _plain_dict(fields: str, result: str = "", *, is_mapping: bool = False) -> Advice:
+    """Advise a plain dict in the place of an object, or of a dict of another class."""
+    fill = returned(lambda code, _: f"dict({code})") if is_mapping else None
+    after = "return {{{fields}}}   # a plain dict of tensors"
+    return advise(after, fill=fill, fields=fields, result=result)
 
 
 def _is_about_a_part(error: Raised, call: Call) -> bool:
@@ -160,8 +170,9 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
                 path = _list_of_texts(leaf.path, leaves)
                 what = f"{result_at(path)} is the text {leaf.text[:20]!r}{became}"
                 subject = re.sub(r"\[\d+\]", "[i]", path)
-                advice = advise("without", what="texts")
-                yield Found(subject, what, evidence.scan.result, probe, severity, advice)
+                advice = without("texts")
+                place, explains = evidence.scan.result, (f"result {path}",)
+                yield Found(subject, what, place, probe, severity, advice, explains=explains)
 
 
 def _list_of_texts(path: str, leaves: tuple[Leaf, ...]) -> str:
@@ -187,5 +198,15 @@ def cpu_output(evidence: Evidence) -> Iterator[Found]:
         for leaf in call.replicas[0].output or ():
             if leaf.device == "cpu":
                 what = f"{result_at(leaf.path)} is on the CPU"
-                advice = advise("on its gpu", result=leaf.path)
+                advice = advise(
+                    "{call}{result}.cpu()   # after the call, not in forward",
+                    fill=returned(_on_its_gpu),
+                    result=leaf.path,
+                )
                 yield Found(leaf.path, what, evidence.scan.result, probe, advice=advice)
+
+
+def _on_its_gpu(code: str, names: Names) -> str:
+    """Remove the move of a result to the CPU, or move it back."""
+    stays = re.sub(r"\.cpu\(\)|\.to\([\"']cpu[\"']\)", "", code)
+    return stays if stays != code else f"{bracketed(code)}.to({names['x']}.device)"

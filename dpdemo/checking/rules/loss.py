@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe, Reduction
 from dpdemo.checking.questions.arguments import delivered_rows
-from dpdemo.checking.questions.failures import draws_its_own, gather_failures, numbers_for_tensors
+from dpdemo.checking.questions.failures import draws_its_own, gather_failures
 from dpdemo.checking.questions.results import all_pairs, is_meant_as_part, is_off, vectors
-from dpdemo.checking.questions.state import synchronised
 from dpdemo.checking.questions.words import result_at, sizes_text
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import FEATURES, Advice, Found, advise, full_batches, of_any_rows
 from dpdemo.results.findings import SEVERITIES, Severity
 
 
-@rule("DP501", "loss-scale", "error")
+@rule("DP501", "loss-scale", "error", symptoms=("loss",), explains=("vector", "difference"))
 def loss_scale(evidence: Evidence) -> Iterator[Found]:
     """A loss taken inside forward is taken once for each GPU.
 
@@ -169,18 +168,31 @@ def _loss_advice(evidence: Evidence, probe: Probe, problem: _Problem) -> Advice:
         probe.batch_size for probe in evidence.probes if probe.comparison.loss and not _loss_problem(probe)
     ]
     if problem.is_librarys and probe.batch_size < max(right, default=0):
-        size = str(max(right))
-        return advise("full batches", size=size, full=size, drop=", drop_last=True")
+        return full_batches(max(right), max(right), drop_last=True)
     forward = evidence.scan.forward
     if problem.is_librarys and forward is not None and "/transformers/" in forward.file:
-        return advise("trainer" if problem.is_scaled else "trainer's loss")
+        option = "TrainingArguments(folder, average_tokens_across_devices=False)"
+        if problem.is_scaled:
+            return advise(option, before="TrainingArguments(folder)")
+        return advise(_TRAINERS_LOSS, before="Trainer(model, args)")
+    mean = "loss = {call}{result}.mean()"
     if problem.is_right_summed:
-        return advise("sum", result=path)
+        return advise("loss = {call}{result}.sum()", before=mean, result=path)
     is_sum = probe.comparison.loss is None or probe.comparison.loss.is_sum
-    return advise("sum and count" if is_sum else "loss outside", result=path)
+    return advise(_SUM_AND_COUNT if is_sum else _LOSS_OUTSIDE, before=mean, result=path)
 
 
-@rule("DP502", "cross-sample", "error")
+_TRAINERS_LOSS = """Trainer(model, args, compute_loss_func=total_loss)   # which divides the sum of the losses
+# of all labels by num_items_in_batch.sum()"""
+_SUM_AND_COUNT = """\
+return total.reshape(1), count.reshape(1)   # in forward: the sum of the losses, and of how many
+total, count = {call}   # outside
+loss = total.sum() / count.sum()"""
+_LOSS_OUTSIDE = """features = {call}   # forward returns what the loss is computed from
+loss = criterion(features)"""
+
+
+@rule("DP502", "cross-sample", "error", symptoms=("rows",))
 def cross_sample(evidence: Evidence) -> Iterator[Found]:
     """Forward mixes samples of a batch, and under DataParallel sees a chunk only.
 
@@ -201,11 +213,11 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
                 f"{result_at(path)} of shape {shape} compares each sample with every other of its batch: a "
                 "replica compares those of its chunk"
             )
-            yield Found("pairs", what, evidence.scan.result, probe, advice=advise("features"))
+            yield Found("pairs", what, evidence.scan.result, probe, advice=FEATURES)
         comparison = probe.comparison
         is_it = comparison.values_equal is False and comparison.equals_chunkwise
-        if not is_it or comparison.blamed or comparison.reordered:
-            continue  # that is DP205, or DP409
+        if not is_it:
+            continue
         if (probe.mode == "train" and probe.norms_batches) or _is_of_state(probe) or draws_its_own(probe):
             continue
         what = (
@@ -214,11 +226,11 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         )
         place = comparison.mixing or evidence.scan.forward
         subject = comparison.differing or "result"
-        yield Found(subject, what, place, probe, advice=advise("features"))
+        yield Found(subject, what, place, probe, advice=FEATURES)
 
 
 def _is_of_state(probe: Probe) -> bool:
-    """Whether samples mix in state that forward changes: that is DP301 or DP305.
+    """Whether samples mix in state that forward changes, not in what it computes.
 
     Either chunks are right once that is set, or the line that first mixes samples names it.
     """
@@ -234,7 +246,7 @@ def _is_of_state(probe: Probe) -> bool:
     return any(re.search(rf"\.{re.escape(name)}\b", code) for name in names)
 
 
-@rule("DP590", "unexplained-difference", "error")
+@rule("DP590", "unexplained-difference", "error", symptoms=("difference",), explains=())
 def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
     """Results or gradients differ from one GPU's, or cannot be joined, for a reason that no other rule knows.
 
@@ -248,28 +260,26 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#5778, torch/nn/parallel/scatter_gather.py, gather_map
     """
     forward = evidence.scan.result
-    for probe, call, error in gather_failures(evidence):
-        if not any(all_pairs(probe)) and not any(numbers_for_tensors(probe, call)):  # DP502, DP308
-            yield Found(error.message, f"the results cannot be gathered: {error}", forward, probe)
+    for probe, _, error in gather_failures(evidence):
+        yield Found(error.message, f"the results cannot be gathered: {error}", forward, probe)
     for probe in evidence.probes:
         comparison = probe.comparison
-        if probe.raised is not None or probe.single.used_random or synchronised(evidence, probe):
-            continue  # DP306 tells of synchronised norms
+        if probe.raised is not None or probe.single.used_random:
+            continue
         if is_off(probe) and comparison.values_equal is False:
             gap = comparison.largest_difference
             what = f"{result_at(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
-            yield Found("values", what, forward, probe)
+            yield Found("values", what, forward, probe, symptoms=(f"difference of {probe}",))
         elif is_off(probe):
-            yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
+            what = "gradients differ from one GPU's, results do not"
+            yield Found("gradients", what, None, probe, symptoms=(f"difference of {probe}",))
         elif comparison.values_equal is None and _has_another_shape(probe):
             what = f"{result_at(comparison.differing)} has another shape than on one GPU"
-            rows = str(probe.batch_size)
-            advice = advise("any rows", size=rows) if forward and rows in forward.code else Advice()
-            yield Found("shape", what, forward, probe, advice=advice)
+            yield Found("shape", what, forward, probe, advice=of_any_rows(forward, probe))
 
 
 def _has_another_shape(probe: Probe) -> bool:
-    """Return whether a result has another shape, except a number that became a vector (that is DP401)."""
+    """Return whether a result has another shape, except a number that became a vector."""
     comparison, call = probe.comparison, probe.call
     if comparison.differing is None or comparison.loss_path is not None:
         return False

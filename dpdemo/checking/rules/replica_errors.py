@@ -2,23 +2,20 @@
 
 from collections.abc import Iterator
 
-from dpdemo.checking.errors import is_known
+from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.questions.failures import (
-    comes_of_no_parameters,
     crossed_devices,
     failures,
-    looks_up_in_vain,
-    reads_in_vain,
 )
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import TO_ITS_DEVICE, Found, advise, of_any_rows
 
 _AGAIN = "backward through the graph a second time"
 """An error of something that both runs of a check share, such as a cached tensor."""
 
 
-@rule("DP390", "replica-raised", "error")
+@rule("DP390", "replica-raised", "error", symptoms=("raises",))
 def replica_raised(evidence: Evidence) -> Iterator[Found]:
     """A replica fails, forward or backward, and one GPU does not, for a reason that no other rule knows.
 
@@ -34,26 +31,23 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
     for probe, error in failures(evidence):
         if error.stage == "replicate" and "__new__" in error.message:
             what = f"a replica cannot be made: {error.message}"
-            yield Found(error.message, what, None, probe, advice=advise("optional"))
+            advice = advise("def __new__(cls, *args, **kwargs): ...", before="def __new__(cls, config): ...")
+            yield Found(error.message, what, None, probe, advice=advice)
         if error.stage != "replica" or error.replica is None:
             continue
-        if any(reads_in_vain(error, kept) for kept in evidence.kept):
-            continue  # that is DP310
-        if any(looks_up_in_vain(error, held) for held in evidence.scan.of_kind("keyed")):
-            continue  # that is DP304
-        if not comes_of_no_parameters(error, probe.call) and not is_known(error):
-            rows = str(probe.batch_size)
-            advice = advise("any rows", size=rows) if error.place and rows in error.place.code else Advice()
-            what = f"replica {error.replica} raises {error}"
-            yield Found(str(error.place), what, error.place, probe, advice=advice)
+        if not is_of_devices(error.message):
+            what, place = f"replica {error.replica} raises {error}", error.place
+            rows, about = of_any_rows(place, probe), (error.symptom,)
+            yield Found(str(place), what, place, probe, advice=rows, symptoms=about)
     for probe in evidence.probes:
         backward = probe.comparison.backward_raised
         if backward is not None and _AGAIN not in backward.message:
             what = f"backward raises {backward}, and not on one GPU"
-            yield Found(str(backward.place), what, backward.place, probe, advice=advise("context"))
+            saved = "ctx.save_for_backward({x})   # and in backward: ({x},) = ctx.saved_tensors"
+            yield Found(str(backward.place), what, backward.place, probe, advice=advise(saved))
 
 
-@rule("DP391", "two-devices", "error")
+@rule("DP391", "two-devices", "error", symptoms=("devices",))
 def two_devices(evidence: Evidence) -> Iterator[Found]:
     """A replica mixes tensors of two GPUs, for a reason that no other rule knows.
 
@@ -66,4 +60,4 @@ def two_devices(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, error in crossed_devices(evidence):
         what = f"replica {error.replica}: {error}"
-        yield Found(str(error.place), what, error.place, probe, advice=advise("to its device"))
+        yield Found(str(error.place), what, error.place, probe, advice=TO_ITS_DEVICE)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Evidence, Held, Probe
+from dpdemo.checking.fills import as_buffer, as_modules, on_inputs_device
 from dpdemo.checking.questions.failures import (
     crossed_devices,
     failures,
@@ -13,7 +14,7 @@ from dpdemo.checking.questions.failures import (
 from dpdemo.checking.questions.results import is_off
 from dpdemo.checking.questions.words import article, attribute_at, listed
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import TO_ITS_DEVICE, Advice, Found, advise, first_call
 from dpdemo.results.findings import Place, Severity
 
 _Suspect = tuple[Held, Place | None, Probe, bool]
@@ -35,7 +36,7 @@ def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
                 yield item, item.place, crossings[0][0], False
 
 
-@rule("DP302", "plain-tensor", "error")
+@rule("DP302", "plain-tensor", "error", explains=("devices", "difference"))
 def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     """A tensor on `self` that is no parameter and no buffer stays on GPU 0.
 
@@ -58,15 +59,18 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
         tensor, place, probe, is_named = next((each for each in suspects if each[-1]), suspects[0])
         tensors = [each for each, *_ in suspects]
         subject, what = ",".join(each.path for each in tensors), _told(tensors) + " too" * (not is_named)
-        advice = advise("to its device") if tensor.holder else advise("buffer", name=tensor.name)
+        advice = TO_ITS_DEVICE if tensor.holder else advise(_BUFFER, fill=as_buffer, name=tensor.name)
         yield Found(subject, what, tensor.place or place, probe, None if is_named else "warning", advice)
     for tensor, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
         what = (
             f"`{tensor.path}` holds a parameter or buffer of the model, of shape {tensor.shape}: "
             "in every replica it is the original's, on GPU 0"
         )
-        advice = advise("looked up", name=tensor.name)
+        advice = advise('getattr(self.part, "weight")   # in forward, where it is used')
         yield Found(tensor.path, what, tensor.place or place, probe, None if is_named else "warning", advice)
+
+
+_BUFFER = "self.{name}.to({x}.device)   # where it is used; or register it as a buffer"
 
 
 def _told(tensors: Sequence[Held]) -> str:
@@ -85,7 +89,7 @@ def _told(tensors: Sequence[Held]) -> str:
     )
 
 
-@rule("DP303", "fixed-device", "error")
+@rule("DP303", "fixed-device", "error", symptoms=("moved",), explains=("devices", "difference"))
 def fixed_device(evidence: Evidence) -> Iterator[Found]:
     """Forward names a GPU.
 
@@ -97,22 +101,21 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
     Seen by: what factories, `.to` and `.cuda` return inside replicas.
     References: Lightning-AI/pytorch-lightning#6414, kornia/kornia#130
     """
-    if len(evidence.scan.wrappers) > 1:
-        return  # DP106: the inner one scatters from replicas
     severity: Severity | None = None if any(crossed_devices(evidence)) else "warning"
     for probe, event in evidence.events("moved"):
         what = (
             f"in replica {event.replica}, on cuda:{event.replica}, a tensor comes to be on another GPU: "
             f"{event.detail}"
         )
-        yield Found(str(event.place or event.detail), what, event.place, probe, severity, advise("device"))
+        advice = advise("device={x}.device   # of a tensor that came with the chunk", fill=on_inputs_device)
+        yield Found(str(event.place or event.detail), what, event.place, probe, severity, advice)
 
 
 _TIES = ("callable", "module", "holder", "outer", "named")
 """Kinds of what is held that lead back to the original."""
 
 
-@rule("DP304", "original-module", "error")
+@rule("DP304", "original-module", "error", explains=("devices", "difference"))
 def original_module(evidence: Evidence) -> Iterator[Found]:
     """A list of modules, a bound method or a closure on `self` leads back to the original model.
 
@@ -146,16 +149,25 @@ def _moved(evidence: Evidence) -> Iterator[Found]:
             f"forward moves {article(event.detail)} outside of the model to the GPU of its replica: "
             "all replicas share it, and one takes it away while another computes with it"
         )
-        yield Found(str(event.place), what, event.place, probe, advice=advise("registered"))
+        yield Found(str(event.place), what, event.place, probe, advice=_REGISTERED)
 
 
 def _looked_up(held: Held) -> Advice:
     """Advise a container that registers modules; a name to look up; or a part that is registered."""
     if held.kind in {"callable", "outer"}:
-        return advise("function", name=held.name)
+        return _FUNCTION
     if held.kind == "named":
-        return advise("registered")
-    return advise("modules", is_pure="yes" if held.is_pure else "")
+        return _REGISTERED
+    kept = 'getattr(self, "name")   # on self, keep the name of what is used'
+    return advise(kept, fill=as_modules if held.is_pure else None)
+
+
+_REGISTERED = advise(
+    "self.part = part   # in __init__: a registered module, of which each replica has a copy"
+)
+_FUNCTION = advise(
+    "functional_call(self.part, weights, ({x},))   # a module that is registered: self.part = ..."
+)
 
 
 def _tie(held: Held, *, is_forward: bool) -> str:
@@ -173,12 +185,17 @@ def _compiled(evidence: Evidence) -> Iterator[Found]:
         if kind == "OptimizedModule":
             part = attribute_at(path, "model") if path else "model"
             what = f"`{path or evidence.scan.model}` is compiled: every replica calls the original's code"
-            yield Found(path, what, advice=advise("uncompile", part=part, plain=f"{part} = {part}._orig_mod"))
+            yield Found(path, what, advice=_uncompiled(part, f"{part} = {part}._orig_mod"))
     for item in evidence.scan.of_kind("compiled"):
         part = attribute_at(item.path, "model").rpartition(".")[0]
         what = f"`{item.path}`: a compiled forward is the original's in every replica"
-        advice = advise("uncompile", part=part, plain=f"{part}._compiled_call_impl = None")
-        yield Found(item.path, what, advice=advice)
+        yield Found(item.path, what, advice=_uncompiled(part, f"{part}._compiled_call_impl = None"))
+
+
+def _uncompiled(part: str, code: str) -> Advice:
+    """Advise to undo a compilation."""
+    after, before = "{code}   # before nn.DataParallel(model)", "{part}   # compiled"
+    return advise(after, before=before, part=part, code=code)
 
 
 def _swapped(evidence: Evidence) -> Iterator[Found]:
@@ -189,8 +206,7 @@ def _swapped(evidence: Evidence) -> Iterator[Found]:
     is_wrong = any(map(is_off, ran)) or any(failures(evidence))
     for item in evidence.scan.of_kind("outer") if ran else ():
         what = f"`{item.path}` is {_tie(item, is_forward=False)}: all replicas share that module at once"
-        advice = advise("function", name=item.name)
-        yield Found(item.path, what, item.place, ran[0], None if is_wrong else "warning", advice)
+        yield Found(item.path, what, item.place, ran[0], None if is_wrong else "warning", _FUNCTION)
 
 
 def _keyed(evidence: Evidence) -> Iterator[Found]:
@@ -198,10 +214,12 @@ def _keyed(evidence: Evidence) -> Iterator[Found]:
     for item in evidence.scan.of_kind("keyed"):
         keys = f"{item.leads_to} of the model"
         what = f"`{item.path}` is keyed by {keys}: a replica looks up its own copies in vain"
-        advice = advise("named", name=item.name)
+        code = 'self.{name} = {{"fc": value}}   # by name: it is the same in every replica'
+        advice = advise(code, name=item.name)
         for probe, error in failures(evidence):
             if looks_up_in_vain(error, item):
-                yield Found(item.path, what, item.place or error.place, probe, advice=advice)
+                place, explains = item.place or error.place, (error.symptom,)
+                yield Found(item.path, what, place, probe, advice=advice, explains=explains)
         for probe in filter(is_off, evidence.probes):
             yield Found(item.path, what, item.place, probe, advice=advice)
 
@@ -228,12 +246,13 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
             "each time"
         )
         found = kept.get((held.path, held.type))
-        is_read = found is not None and any(reads_in_vain(error, found) for _, error in failures(evidence))
-        severity: Severity | None = "error" if is_read or is_wrong else "info" if found is None else None
-        yield Found(held.path + held.type, what, held.place, None, severity)
+        errors = [error for _, error in failures(evidence) if found and reads_in_vain(error, found)]
+        severity: Severity | None = "error" if errors or is_wrong else "info" if found is None else None
+        explains = tuple(error.symptom for error in errors)
+        yield Found(held.path + held.type, what, held.place, None, severity, explains=explains)
 
 
-@rule("DP317", "hooks-in-forward", "error")
+@rule("DP317", "hooks-in-forward", "error", explains=("rows", "raises", "difference"))
 def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
     """Forward puts hooks into its modules at the first call, and each replica puts its own.
 
@@ -264,7 +283,7 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
             f"{first.parallel.text} under DataParallel"
         )
         severity: Severity | None = None if is_wrong else "info"
-        yield Found("hooks", what, evidence.scan.forward, probe, severity, advise("first call"))
+        yield Found("hooks", what, evidence.scan.forward, probe, severity, first_call())
     for probe, event in () if stays else evidence.events("hook"):
         what = (
             f"forward puts a hook into {article(event.detail)}, and replicas share that module's dict of "

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Evidence, Probe
+from dpdemo.checking.fills import swapped
 from dpdemo.checking.questions.failures import (
     BY_NAME,
     comes_of_no_parameters,
@@ -32,26 +33,36 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#40457, huggingface/transformers#8145
     """
     for probe, call in evidence.calls:
-        raised = next((error for error in call.errors if comes_of_no_parameters(error, call)), None)
+        errors = [error for error in call.errors if comes_of_no_parameters(error, call)]
         is_off = _is_off(probe) or any(numbers_for_tensors(probe, call))
-        if raised is None and not is_off and not probe.single.writes_parameters:
+        if not errors and not is_off and not probe.single.writes_parameters:
             continue
         result = "results or gradients differ from those of one GPU"
         if not is_off:
             result = "what forward writes to them on one GPU, it writes to none here"
+        explains = ("assigned", *(error.symptom for error in errors))
         asked = questions_for_parameters(call)
         by_name = [event for event in asked if event.place and BY_NAME.search(event.place.code)]
         for event in by_name or asked:  # what is made of them goes through them again
             way = "state_dict" if event.kind == "state_dict" else "parameters"
-            what = f"`{event.detail}.{way}()` is empty in replicas: {raised or result}"
-            advice = _asked(evidence, event.detail) if raised or is_off else advise("update")
-            yield Found(str(event.place), what, event.place, probe, advice=advice)
+            what = f"`{event.detail}.{way}()` is empty in replicas: {errors[0] if errors else result}"
+            advice = _asked(evidence, event.detail) if errors or is_off else _UPDATE
+            yield Found(str(event.place), what, event.place, probe, advice=advice, explains=explains)
+
+
+_UPDATE = advise(
+    "model.module.update()   # these lines, in a method that is called after the call or the step"
+)
 
 
 def _asked(evidence: Evidence, module: str) -> Advice:
     """Advise the model's first parameter by its name, where the model itself is asked for all of them."""
     paths = evidence.scan.parameters if module == evidence.scan.model else ()
-    return advise("of a parameter", parameter=attribute_at(paths[0]) if paths else "self.fc.weight")
+    return advise(
+        "{x}.device   # or {parameter}.device; penalties over all parameters belong outside forward",
+        fill=swapped(r"next\((?:iter\()?self\.parameters\(\)\)?\)", "{parameter}"),
+        parameter=attribute_at(paths[0]) if paths else "self.fc.weight",
+    )
 
 
 def _is_off(probe: Probe) -> bool:
@@ -75,7 +86,8 @@ def deepcopy_in_forward(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, error in failures(evidence):
         if tells("DP312", error) and error.stage == "replica":
-            yield Found(str(error.place), "parameters of a replica cannot be deep-copied", error.place, probe)
+            what = "parameters of a replica cannot be deep-copied"
+            yield Found(str(error.place), what, error.place, probe, explains=(error.symptom,))
 
 
 @rule("DP314", "parameter-subclass", "error")
@@ -100,4 +112,7 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
             more = f" (and {len(with_it) - 1} more like it)" if len(with_it) > 1 else ""
             kind = f"attribute {', '.join(item.names)}" if item.names else f"type {item.type}"
             what = f"`{item.path}` ({kind}) is a plain tensor in replicas: {error.message}{more}"
-            yield Found(item.path, what, error.place, probe, advice=advise("on self", name=lost[1]))
+            advice = advise(
+                "self.weight_{name}   # an attribute of the module; set it in __init__", name=lost[1]
+            )
+            yield Found(item.path, what, error.place, probe, advice=advice, explains=(error.symptom,))

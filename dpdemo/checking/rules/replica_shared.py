@@ -12,9 +12,10 @@ from dpdemo.checking.repairs import Found, advise
 from dpdemo.checking.rules.replica_state import note_of_all
 
 _EMPTY = {"list": "[]", "dict": "{}", "set": "set()", "OrderedDict": "{}", "defaultdict": "{}"}
+_OWN = "{name} = {empty}   # in forward, one for each call; return what must stay"
 
 
-@rule("DP309", "shared-container", "error")
+@rule("DP309", "shared-container", "error", explains=("raises", "devices", "difference"), of_training=True)
 def shared_container(evidence: Evidence) -> Iterator[Found]:
     """A list or dict on `self` is shared by all replicas.
 
@@ -77,9 +78,9 @@ def _written_by_all(paths: Sequence[str], probe: Probe, change: StateChange) -> 
     )
     kind = change.single.type
     if kind in {"dict", "OrderedDict", "defaultdict"} and "[" in change.written.text.partition("=")[0]:
-        advice = advise("by device", name=change.name)
+        advice = advise("self.{name}[(key, {x}.device)]   # an entry of each GPU's own", name=change.name)
     else:
-        advice = advise("own", name=change.name, empty=_EMPTY.get(kind, "..."))
+        advice = advise(_OWN, name=change.name, empty=_EMPTY.get(kind, "..."))
     return Found(change.path, what, place_of(change), probe, advice=advice, set_at=change.place)
 
 
@@ -99,7 +100,7 @@ def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Found]:
                 f"{_called(paths)} filled and emptied by all replicas at once: one may take what another "
                 "has put there"
             )
-            advice = advise("own", name=paths[0].rpartition(".")[2], empty="[]")
+            advice = advise(_OWN, name=paths[0].rpartition(".")[2], empty="[]")
             yield Found(",".join(paths), what, place or evidence.scan.forward, ran, None, advice, place)
 
 
@@ -116,7 +117,8 @@ def _caches(evidence: Evidence) -> Iterator[Found]:
                     f"`{cache.name}`, {cache.kind}, keeps tensors {how}: a replica gets those that are on "
                     f"another's ({error})"
                 )
-                advice = advise("key", name=cache.name)
+                key = "{name}[(key, {x}.device)]   # a key that names the GPU, where it is read and written"
+                advice = advise(key, name=cache.name)
                 yield Found(cache.name, what, error.place, probe, advice=advice)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from dpdemo.checking.evidence import Evidence, Norm, Probe, StateChange
-from dpdemo.checking.questions.failures import questions_for_parameters
+from dpdemo.checking.fills import after_the_call, swapped
 from dpdemo.checking.questions.results import is_off
 from dpdemo.checking.questions.state import (
     STATISTICS,
@@ -20,7 +20,7 @@ from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Severity
 
 
-@rule("DP301", "lost-state", "error")
+@rule("DP301", "lost-state", "error", of_training=True)
 def lost_state(evidence: Evidence) -> Iterator[Found]:
     """Attributes that forward sets on `self` are lost.
 
@@ -37,7 +37,7 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
     harmless: dict[str, Change] = {}
     for probe, change in changes_of(evidence, "attribute", "mode", "module", "parameter", "container"):
         if change.path in shared or not change.is_lost or _is_told_elsewhere(change, probe):
-            continue  # DP309 tells of what is shared
+            continue
         is_wanted = change.is_left and change.kind == "attribute"
         if change.harmless and not is_wanted:
             harmless.setdefault(change.path, (probe, change))
@@ -45,7 +45,9 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         severity: Severity | None = "warning" if change.kind == "mode" or change.harmless else None
         what = _told(change) + _FOLLOWED * change.harmless
         advice = _outside(change, probe.batch_size)
-        yield Found(change.path, what, place_of(change), probe, severity, advice, change.place)
+        about = ("assigned", f"assigned {change.path}") if change.kind == "parameter" else ()
+        place = place_of(change)
+        yield Found(change.path, what, place, probe, severity, advice, change.place, symptoms=about)
     yield from note_of_all(harmless, _UNNEEDED)
 
 
@@ -77,22 +79,24 @@ def _told(change: StateChange) -> str:
 def _outside(change: StateChange, rows: int) -> Advice:
     """Advise the statement behind the call, where it reads `self` alone; else to return what has rows."""
     if change.kind == "mode":
-        return advise("mode", module=f"model.module.{change.path}".removesuffix(".training"))
-    alone = "yes" if change.written.stands_alone else ""
-    shape = change.single.shape or ()
-    kind = "of all rows" if change.kind == "buffer" else "outside" if shape[:1] == (rows,) else "number"
-    return advise(kind, path=change.path, stands_alone=alone)
+        module = f"model.module.{change.path}".removesuffix(".training")
+        return advise("{module}.eval()   # outside of forward", module=module)
+    after = "y = {call}\nmodel.module.{path} = ...   # after the call; forward may take it as an argument"
+    if change.kind == "buffer":
+        after = """y = {call}   # forward returns the rows that it is made of
+model.module.{path} = ...   # after the call, of all of them"""
+    elif change.single.shape is not None and change.single.shape[:1] == (rows,):
+        after = """return y, value   # in forward; and after the call, on what was gathered:
+model.module.{path} = value"""
+    return advise(after, fill=after_the_call if change.written.stands_alone else None, path=change.path)
 
 
 def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
     """Return whether another finding is about it: of a module around this one, or of another rule."""
-    match change.kind:
-        case "mode":
-            return _is_below(change, probe)
-        case "parameter":  # that is DP308, or DP313
-            return any(map(questions_for_parameters, probe.calls)) or gets_other_data(change)
+    if change.kind == "mode":
+        return _is_below(change, probe)
     if change.single.text == "True" and any(change.kind == "hooks" for change in probe.changes):
-        return True  # it says that the hooks are there: that is DP317
+        return True  # it notes that the hooks are there
     return (change.before.is_absent or change.is_followed) and _is_made_of_parameters(change, probe)
 
 
@@ -119,7 +123,7 @@ def _is_below(change: StateChange, probe: Probe) -> bool:
     return any(path != other and (not other or path.startswith(f"{other}.")) for other in others)
 
 
-@rule("DP305", "buffer", "error")
+@rule("DP305", "buffer", "error", of_training=True)
 def buffer(evidence: Evidence) -> Iterator[Found]:
     """A buffer is updated by the first chunk only, or not at all.
 
@@ -162,7 +166,7 @@ def _of_buffer(change: StateChange, probe: Probe, evidence: Evidence) -> Advice:
     """Advise a call of the module itself for an observer of a library; else the statement behind the call."""
     kinds = dict(evidence.scan.module_types)
     if kinds.get(change.path.rpartition(".")[0], "").endswith(("Observer", "FakeQuantize")):
-        return advise("calibrate")
+        return advise("{plain}   # while it observes: the module itself, on one GPU", before="{call}")
     return _outside(change, probe.batch_size)
 
 
@@ -183,7 +187,7 @@ def _told_of(alike: Iterable[StateChange]) -> str:
     return f"the buffer {names} ends as {words(change.parallel)} where one GPU has other numbers: it is {why}"
 
 
-@rule("DP306", "batchnorm-statistics", "warning")
+@rule("DP306", "batchnorm-statistics", "warning", explains=(), of_training=True)
 def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
     """BatchNorm takes its statistics a chunk at a time, and keeps those of chunk 0.
 
@@ -216,7 +220,10 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
             if norm is not None and norm.is_told:
                 kind = article(norm.type)
                 what += f"; {kind} synchronises replicas that were told of each other, and these were not"
-                advice = advise("told of each other")
+                advice = advise(
+                    "patch_replication_callback(dp)   # of the same package; or its DataParallelWithCallback",
+                    before="dp = nn.DataParallel(model)",
+                )
             yield Found("BatchNorm", what, norm.place if norm else None, probe, advice=advice)
 
 
@@ -232,22 +239,28 @@ def _clamped(evidence: Evidence) -> Iterator[Found]:
                 f"{names} {verb} statistics over the whole batch, and {differing} from one GPU's: for "
                 "several replicas the variance is clamped to eps, where a plain call adds eps to it"
             )
-            yield Found("clamp", what, norms[0].place, probe, "info")
+            explains = (f"difference of {probe}",)
+            yield Found("clamp", what, norms[0].place, probe, "info", explains=explains)
 
 
-def _group_norm(norm: Norm | None) -> Advice:
+def _group_norm(norm: Norm | None) -> Advice | None:
     """Advise a normalisation of each sample, with about eight channels in a group or more."""
     if norm is None:
-        return Advice()
+        return None
     groups = next(
         number
         for number in (8, 4, 2, 1)
         if (norm.channels % number == 0 and norm.channels > number) or number == 1
     )
-    return advise("group norm", type=norm.type, channels=f"{norm.channels}", groups=f"{groups}")
+    layer = r"\b(nn\.)?(?:Sync)?BatchNorm(?:1d|2d|3d)?\({channels}\)"
+    return advise(
+        "nn.GroupNorm({groups}, {channels})", before="nn.{type}({channels})",
+        fill=swapped(layer, r"\1GroupNorm({groups}, {channels})"),
+        type=norm.type, channels=f"{norm.channels}", groups=f"{groups}",
+    )  # fmt: skip
 
 
-@rule("DP307", "sync-batchnorm", "warning")
+@rule("DP307", "sync-batchnorm", "warning", explains=())
 def sync_batchnorm(evidence: Evidence) -> Iterator[Found]:
     """SyncBatchNorm synchronises nothing under DataParallel.
 

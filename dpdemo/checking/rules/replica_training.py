@@ -4,17 +4,18 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Evidence, Probe, StateChange
+from dpdemo.checking.evidence import Evidence, Probe, StateChange, Written
+from dpdemo.checking.fills import after_the_call
 from dpdemo.checking.questions.failures import questions_for_parameters
 from dpdemo.checking.questions.results import is_off
 from dpdemo.checking.questions.state import changes_of, gets_other_data, place_of
 from dpdemo.checking.questions.words import attribute_at, listed
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise
+from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Severity
 
 
-@rule("DP311", "gradients-in-forward", "error")
+@rule("DP311", "gradients-in-forward", "error", explains=("parameters", "raises", "difference"))
 def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
     """Gradients are touched inside forward.
 
@@ -42,7 +43,7 @@ def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
                 yield Found(".grad", what, None, probe)
 
 
-@rule("DP313", "parameter-changed", "error")
+@rule("DP313", "parameter-changed", "error", symptoms=("parameters",), of_training=True)
 def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     """Forward changes a parameter in place.
 
@@ -79,7 +80,7 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
 
 
 def _is_of_a_list(change: StateChange, probe: Probe) -> bool:
-    """Whether forward comes to a parameter by asking for all of them: that is DP308."""
+    """Whether forward gets a parameter by asking for all of them, which replicas do not have."""
     return not change.written.text and any(map(questions_for_parameters, probe.calls))
 
 
@@ -93,11 +94,17 @@ def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence
         if change.parallel_changed
         else "the replica that holds the change is thrown away"
     )
-    alone = "yes" if change.written.stands_alone else ""
     what = f"forward changes the parameter{'s' * (len(paths) > 1)} {listed(paths)} in place: {reaches}"
-    advice = advise("in place", there=attribute_at(change.path, "model.module"), stands_alone=alone)
+    advice = _outside(attribute_at(change.path, "model.module"), change.written)
     severity: Severity | None = "info" if is_as_alone else None
-    return Found(",".join(paths), what, place_of(change), probe, severity, advice, change.place)
+    explains, place = _explained(paths, evidence), place_of(change)
+    return Found(",".join(paths), what, place, probe, severity, advice, change.place, explains=explains)
+
+
+def _explained(paths: list[str], evidence: Evidence) -> tuple[str, ...]:
+    """List the symptoms of changes of some parameters: that they are lost, and what autograd refuses."""
+    errors = (error for _, call in evidence.calls for error in call.errors if tells("DP313", error))
+    return (*(f"assigned {path}" for path in paths), *(error.symptom for error in errors))
 
 
 def _refused(evidence: Evidence) -> Iterator[Found]:
@@ -111,8 +118,14 @@ def _refused(evidence: Evidence) -> Iterator[Found]:
                     if freezes
                     else "forward changes a parameter in place, which replica 0 holds as a view"
                 )
-                advice = advise("in place", there="model.module", stands_alone="")
-                yield Found(str(error.place), what, error.place, probe, advice=advice)
+                advice, explains = _outside("model.module"), (error.symptom,)
+                yield Found(str(error.place), what, error.place, probe, advice=advice, explains=explains)
+
+
+def _outside(there: str, written: Written = Written()) -> Advice:  # noqa: B008 - it is frozen
+    """Advise to change a parameter after the call."""
+    code = "with torch.no_grad():   # after the call, on what was gathered\n    {there} ..."
+    return advise(code, fill=after_the_call if written.stands_alone else None, there=there)
 
 
 def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
@@ -124,5 +137,12 @@ def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
         f"{'its parameter' if is_single else 'their parameters'} in place: replicas shorten rows of copies"
     )
     place = evidence.scan.shortened[0][1]
-    advice = advise("renormalise", name=attribute_at(paths[0]), there=attribute_at(paths[0], "model.module"))
-    return Found(",".join(f"{path}.weight" for path in paths), what, place, probe, advice=advice)
+    advice = advise(
+        "{name} = nn.Embedding(...)   # without max_norm; and after optimizer.step():\n"
+        "{there}.weight.data.renorm_(2, 0, max_norm)",
+        name=attribute_at(paths[0]),
+        there=attribute_at(paths[0], "model.module"),
+    )
+    weights = [f"{path}.weight" for path in paths]
+    explains = _explained(weights, evidence)
+    return Found(",".join(weights), what, place, probe, advice=advice, explains=explains)

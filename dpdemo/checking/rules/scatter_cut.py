@@ -15,11 +15,11 @@ from dpdemo.checking.questions.arguments import (
 from dpdemo.checking.questions.failures import failures, may_be_of_sizes
 from dpdemo.checking.questions.words import listed, top_name
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise, change_call
+from dpdemo.checking.repairs import Advice, Found, advise, change_call, padded
 from dpdemo.results.findings import Severity
 
 
-@rule("DP201", "truncated-batch", "error")
+@rule("DP201", "truncated-batch", "error", symptoms=("cut",), explains=("raises", "difference"))
 def truncated_batch(evidence: Evidence) -> Iterator[Found]:
     """One short tensor cuts the whole batch short, without a word.
 
@@ -34,7 +34,7 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in evidence.calls:
         rows = delivered_rows(call)
-        if not call.replicas or rows >= call.rows or call.pictures or probe.comparison.is_along_another:
+        if not call.replicas or rows >= call.rows or call.pictures:
             continue
         states = _refused_states(call, evidence)
         others = {*states, *must_stay_whole(evidence)}
@@ -49,11 +49,17 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
             f"{call.rows} rows, so only {rows} of {call.rows} samples are computed, on {len(call.replicas)} "
             f"of {call.num_gpus} GPUs"
         )
-        yield Found(",".join(names), what, evidence.scan.forward, probe, advice=advice)
+        explains = _arguments(*names)
+        yield Found(",".join(names), what, evidence.scan.forward, probe, advice=advice, explains=explains)
+
+
+def _arguments(*paths: str) -> tuple[str, ...]:
+    """Name some arguments as symptoms."""
+    return tuple(f"argument {path}" for path in paths)
 
 
 def _refused_states(call: Call, evidence: Evidence) -> set[str]:
-    """Name the hidden states, where something raises that got a part of them: that is DP212."""
+    """Name the hidden states, where something raises that got a part of them."""
     return hidden_states(evidence) if call.raised is not None or call.errors else set()
 
 
@@ -63,8 +69,9 @@ def _kept_whole(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> Advic
     if are_rows and _runs_with_rows(leaves, call, evidence):
         return change_call(call, **{leaf.path: _expanded(leaf, call) for leaf in leaves})
     if _is_graph(leaves[0]):
-        return advise("pad", what="one graph")
-    return advise("constant", name=top_name(leaves[0].path))
+        return padded("one graph")
+    code = 'self.register_buffer("{name}", {name})   # in __init__; forward reads self.{name}'
+    return advise(code, before="{call}", name=top_name(leaves[0].path))
 
 
 def _runs_with_rows(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> bool:
@@ -93,7 +100,7 @@ def _is_graph(leaf: Leaf) -> bool:
     return leaf.shape is not None and len(leaf.shape) == 2 and leaf.shape[0] == 2 and leaf.dtype == "int64"
 
 
-@rule("DP203", "missing-argument", "error")
+@rule("DP203", "missing-argument", "error", symptoms=("cut",))
 def missing_argument(evidence: Evidence) -> Iterator[Found]:
     """A replica is called without an argument that was passed.
 
@@ -116,8 +123,6 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
             replica = call.replicas[index]
             runs = replica.raised is None and replica.output is not None
             is_missing = replica.raised is not None and tells("DP203", replica.raised)
-            if is_missing and (must_stay_whole(evidence) or _has_scalars(evidence)):
-                break  # what has more chunks is none of the batch's: that is DP205, or DP206
             if runs or is_missing:
                 told = "and runs on its default" if runs else f"({replica.raised})"
                 number = sum(any(leaf.path == path for leaf in replica.inputs) for replica in call.replicas)
@@ -127,7 +132,11 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
                 )
                 severity: Severity | None = None if probe.is_real else "warning"
                 advice = _by_keyword(path, call, evidence)
-                yield Found(path, what, evidence.scan.forward, probe, severity, advice)
+                yield Found(
+                    path, what, evidence.scan.forward, probe, severity, advice,
+                    symptoms=("missing",) if is_missing else (),
+                    explains=tuple(error.symptom for error in call.errors if tells("DP203", error)),
+                )  # fmt: skip
                 break
 
 
@@ -155,19 +164,13 @@ def _unlike_counts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Fou
     """Report positional and keyword arguments that give different numbers of chunks."""
     short = short_arguments(call)
     fewest = min(short, key=lambda leaf: leaf.size(call.dim) or 0, default=None)
-    if fewest is not None and fewest.path in hidden_states(evidence):
-        return  # that is DP212
     name = fewest.path if fewest else "the keyword arguments"
     what = f"`{name}` gives fewer than {call.num_gpus} chunks, the other side more: {call.raised}"
-    yield Found(name, what, evidence.scan.forward, probe, advice=_by_keyword(name, call, evidence))
+    advice, symptoms = _by_keyword(name, call, evidence), _arguments(name)
+    yield Found(name, what, evidence.scan.forward, probe, advice=advice, symptoms=symptoms)
 
 
-def _has_scalars(evidence: Evidence) -> bool:
-    """Whether a call could not be cut for a tensor without dimensions, whose repair is by keyword."""
-    return any(leaf.shape == () for _, call in evidence.calls for leaf in call.tensor_arguments)
-
-
-@rule("DP205", "split-constant", "error")
+@rule("DP205", "split-constant", "error", symptoms=("cut",), explains=("raises", "rows", "difference"))
 def split_constant(evidence: Evidence) -> Iterator[Found]:
     """A tensor that belongs to the whole batch is cut with it.
 
@@ -182,12 +185,8 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#27046, pytorch/pytorch#107374
     """
     whole = must_stay_whole(evidence)
-    if any(probe.comparison.batch_dims for probe in evidence.probes):
-        return  # that is DP216
     for probe, call in evidence.calls:
         leaves = [leaf for leaf in call.tensor_arguments if leaf.path in whole]
-        if _refused_states(call, evidence).intersection(leaf.path for leaf in leaves):
-            continue  # that is DP212; with its other arguments whole a chunk of one row may run by chance
         if leaves and (probe.comparison.blamed or probe.comparison.needed_whole):
             yield _cut_constants(leaves, probe, call, evidence)
         related = [] if leaves else _relating_rows(probe, call)
@@ -196,7 +195,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 f"`{leaf.path}` of shape {leaf.shape} relates each row of the batch to every other, and is "
                 f"cut with it: no replica sees it whole ({call.raised})"
             )
-            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advise("pad", what="one graph"))
+            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=padded("one graph"))
         # where a replica raises, it was run again with its arguments whole
         was_refuted = call.raised is not None and call.raised.stage == "replica"
         for leaf in () if leaves or related else _of_other_sizes(probe, call, evidence):
@@ -204,8 +203,10 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 f"`{leaf.path}` has {leaf.size(call.dim)} rows and the batch {call.rows}: it is cut into "
                 "chunks, and no replica sees it whole" + (f" ({call.raised})" if call.raised else "")
             )
-            advice = Advice() if was_refuted else _kept_whole([leaf], call, evidence)
-            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
+            advice = None if was_refuted else _kept_whole([leaf], call, evidence)
+            yield Found(
+                leaf.path, what, evidence.scan.forward, probe, advice=advice, symptoms=_arguments(leaf.path)
+            )
 
 
 def _relating_rows(probe: Probe, call: Call) -> list[Leaf]:
@@ -218,25 +219,20 @@ def _relating_rows(probe: Probe, call: Call) -> list[Leaf]:
 
 def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Leaf]:
     """List the tensors that have another number of rows than the batch, where that does harm."""
-    states = _refused_states(call, evidence)
     graph = next((leaf for leaf in call.tensor_arguments if _is_graph(leaf)), None)
     error = call.raised
-    if any("PackedSequence(" in text for _, text in call.argument_structures):
-        return  # that is DP214
     if error is not None and (tells("DP203", error) or not may_be_of_sizes(error)):
-        return  # DP203, or another one
-    if call.pictures or probe.comparison.is_along_another:
+        return
+    if call.pictures:
         return
     samples = in_lists_of_samples(evidence)
     for leaf in call.tensor_arguments:
         size = leaf.size(call.dim)
         if leaf.path.startswith(samples):
-            continue  # that is DP207
-        is_harmful = probe.comparison.values_equal is not True or error is not None
-        if size is None or size == call.rows or not is_harmful or leaf.path in states:
             continue
-        if call.replicas and leaf in short_arguments(call) and delivered_rows(call) < call.rows:
-            continue  # that is DP201
+        is_harmful = probe.comparison.values_equal is not True or error is not None
+        if size is None or size == call.rows or not is_harmful:
+            continue
         if call.is_for_each_gpu(leaf) or (graph is not None and leaf is not graph):
             continue  # what belongs to a graph's edges is told with them
         yield leaf
@@ -254,10 +250,11 @@ def _cut_constants(leaves: Sequence[Leaf], probe: Probe, call: Call, evidence: E
     )
     what = f"{listed(names)} {is_cut} into chunks with the batch, and {ending}"
     advice = _kept_whole(leaves, call, evidence)
-    return Found(",".join(names), what, evidence.scan.forward, probe, advice=advice)
+    place, about = evidence.scan.forward, _arguments(*names)
+    return Found(",".join(names), what, place, probe, advice=advice, symptoms=about, explains=("missing",))
 
 
-@rule("DP206", "scalar-argument", "error")
+@rule("DP206", "scalar-argument", "error", explains=("missing", "difference"))
 def scalar_argument(evidence: Evidence) -> Iterator[Found]:
     """A tensor without dimensions cannot be scattered.
 
@@ -285,8 +282,8 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
 def _of_a_number(leaf: Leaf, call: Call, evidence: Evidence) -> Advice:
     """Advise a number, where the call was seen to run with one; else a row for each sample."""
     if top_name(leaf.path) != leaf.path:
-        return advise("before the call", code=f"{leaf.path} = {leaf.path}.item()")
-    by_keyword = {name: name for name, _ in call.argument_structures}  # beside positions a number is DP203
+        return advise("{path} = {path}.item()   # before the call", path=leaf.path)
+    by_keyword = {name: name for name, _ in call.argument_structures}  # no replica may miss the number
     given = (
         argument for _, other in evidence.calls for argument in other.arguments if argument.path == leaf.path
     )

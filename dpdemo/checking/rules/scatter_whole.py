@@ -4,14 +4,15 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, StateChange
+from dpdemo.checking.fills import Names, statement
 from dpdemo.checking.questions.arguments import lists_of, lists_of_samples, reaches_all
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import article, top_name, words
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise, change_call
+from dpdemo.checking.repairs import Advice, Found, advise, change_call, padded
 
 
-@rule("DP207", "replicated-batch", "error")
+@rule("DP207", "replicated-batch", "error", explains=("raises", "rows", "difference"))
 def replicated_batch(evidence: Evidence) -> Iterator[Found]:
     """A batch that is no tensor goes to every replica whole.
 
@@ -36,7 +37,8 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
                 f"`{name}` is a list of {number}, one for each sample: scatter opens it and cuts each "
                 "tensor in it along its first dimension"
             )
-            yield Found(name, told, forward, probe, advice=_stacked(name, call))
+            explains = ("cut",) if number != call.rows else ()  # those are the rows of one sample
+            yield Found(name, told, forward, probe, advice=_stacked(name, call), explains=explains)
         if not any(leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments):
             told = f"no argument is a tensor: each of the {len(call.replicas)} replicas runs on all of them"
             yield Found("no tensor", told, forward, probe)
@@ -46,19 +48,18 @@ def _stacked(name: str, call: Call) -> Advice:
     """Advise a tensor in the place of a list of tensors; of all else the numbers of its rows."""
     inside = [leaf.path for leaf in call.tensor_arguments if leaf.path.startswith(f"{name}[")]
     if not all(re.fullmatch(r"\w+\[\d+\]", path) for path in inside):
-        return advise("pad", what=name)
+        return padded(name)
     note = f"and {name} = list({name}) in forward; tensors of unequal sizes are padded before"
     return change_call(call, note, **{name: f"torch.stack({name})"})
 
 
-def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str, Advice]]:
+def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str, Advice | None]]:
     """List what is as long as the batch and no tensor: its path, what it is, and what to pass instead."""
     rows = call.rows or probe.batch_size
     if rows < 2:
         return
     for leaf in call.arguments:
-        is_odd = leaf.is_tensor or leaf.tensors_inside  # an object with tensors is DP208
-        if is_odd or not reaches_all(leaf.path, call):
+        if leaf.is_tensor or leaf.tensors_inside or not reaches_all(leaf.path, call):
             continue
         if leaf.length == rows and leaf.type not in {"str", "bytes"}:
             yield leaf.path, f"{leaf.type} of {rows}", _as_tensor(leaf.path, [leaf], call)
@@ -74,18 +75,18 @@ def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str, Advice]
             yield path, f"a list of {rows} {kind}", _as_tensor(path, every, call)
 
 
-def _as_tensor(path: str, leaves: list[Leaf], call: Call) -> Advice:
+def _as_tensor(path: str, leaves: list[Leaf], call: Call) -> Advice | None:
     """Advise a tensor in the place of numbers, and the numbers of its rows in the place of all else."""
     is_array = len(leaves) == 1 and leaves[0].type == "ndarray" and leaves[0].dtype not in {"object", "str"}
     if top_name(path) != path:
-        return Advice()
+        return None
     if is_array or all(leaf.type in {"int", "float", "bool"} for leaf in leaves):
         return change_call(call, "and forward takes a tensor", **{path: f"torch.as_tensor({path})"})
     note = f"forward looks up by number what it stands for; or {path} is made a tensor before"
     return change_call(call, note, **{path: f"torch.arange(len({path}))"})
 
 
-@rule("DP208", "opaque-tensors", "error")
+@rule("DP208", "opaque-tensors", "error", explains=("raises", "devices", "rows", "difference"))
 def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
     """An argument of a class of its own is not split as a tensor is.
 
@@ -128,10 +129,10 @@ def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
                 )
 
 
-def _opened(leaf: Leaf, call: Call) -> Advice:
+def _opened(leaf: Leaf, call: Call) -> Advice | None:
     """Advise a dict in the place of an object."""
     if top_name(leaf.path) != leaf.path or not all(field.isidentifier() for field in leaf.fields):
-        return Advice()
+        return None
     code = ", ".join(f'"{field}": {leaf.path}.{field}' for field in leaf.fields)
     return change_call(call, "and forward reads a dict", **{leaf.path: f"{{{code}}}"})
 
@@ -159,7 +160,8 @@ def _lost_classes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Foun
         }
         if leaf.type not in {"Tensor", "Parameter"} and received == {"Tensor"}:
             what = f"`{leaf.path}` is {article(leaf.type)}, and comes to replicas as a plain Tensor"
-            advice = advise("class", name=leaf.path, type=leaf.type)
+            code = "{name} = {name}.as_subclass({type})   # at the beginning of forward"
+            advice = advise(code, name=leaf.path, type=leaf.type)
             yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
 
 
@@ -181,7 +183,13 @@ def input_changed(evidence: Evidence) -> Iterator[Found]:
             if change.kind == "input" and not change.same and change.path not in on_host:
                 what = f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only"
                 place = change.written.place or evidence.scan.forward
-                yield Found(change.path, what, place, probe, advice=advise("clone", name=change.path))
+                clone = "{name} = {name}.clone()   # before it is changed in place"
+                advice = advise(clone, fill=_cloned_before, name=change.path)
+                yield Found(change.path, what, place, probe, advice=advice)
+
+
+def _cloned_before(line: str, names: Names) -> str:
+    return f"{names['name']} = {names['name']}.clone()\n{line}" if statement(line) else ""
 
 
 @rule("DP211", "shared-argument", "warning")

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import is_of_devices, tells
 from dpdemo.checking.evidence import Call, Evidence, Probe
+from dpdemo.checking.fills import swapped
 from dpdemo.checking.questions.arguments import hidden_states, is_hidden_state, packed_arguments
 from dpdemo.checking.questions.failures import failures, gather_failures
 from dpdemo.checking.questions.words import listed, top_name
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise, change_call
+from dpdemo.checking.repairs import Found, advise, change_call, padded
 
 
-@rule("DP212", "hidden-state", "error")
+@rule("DP212", "hidden-state", "error", explains=("raises", "difference"))
 def hidden_state(evidence: Evidence) -> Iterator[Found]:
     """An RNN's hidden state has the batch on dimension 1.
 
@@ -34,18 +35,18 @@ def hidden_state(evidence: Evidence) -> Iterator[Found]:
         names = [leaf.path for leaf in given if call and is_hidden_state(leaf, call)]
         what = f"{listed(names)} {_has(names)} the batch on dimension 1" if names else _WHOLE
         turned = {name: f"{name}.transpose(0, 1)" for name in names if top_name(name) == name}
-        advice = advise("state")
+        made = "h = torch.zeros(layers, {x}.size(0), hidden, device={x}.device)"
+        advice = advise(made + "   # made in forward, of its chunk")
         if call is not None and turned:
             advice = change_call(call, "and the same back in forward", **turned)
-        yield Found(
-            ",".join(names) or "hidden", f"{what}: {error.message}", error.place, probe, advice=advice
-        )
+        told, explains = f"{what}: {error.message}", tuple(f"argument {state}" for state in states)
+        yield Found(",".join(names) or "hidden", told, error.place, probe, advice=advice, explains=explains)
 
 
 _WHOLE = "the state is made for the whole batch"
 
 
-@rule("DP214", "packed-sequence", "error")
+@rule("DP214", "packed-sequence", "error", explains=("cut", "raises", "rows", "difference"))
 def packed_sequence(evidence: Evidence) -> Iterator[Found]:
     """Packed sequences do not survive the split.
 
@@ -77,7 +78,7 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
                     "pad_packed_sequence without total_length pads each chunk to its own longest: "
                     f"{error.message}"
                 )
-                yield Found("pad_packed_sequence", what, forward, probe, advice=advise("total_length"))
+                yield Found("pad_packed_sequence", what, forward, probe, advice=advise())
 
 
 def _joined_samples(evidence: Evidence) -> Iterator[Found]:
@@ -91,7 +92,7 @@ def _joined_samples(evidence: Evidence) -> Iterator[Found]:
                 "no batch, and is cut in the middle of a sample"
             )
             names = [*joined, *by]
-            advice = advise("pad", what=" and ".join(names))
+            advice = padded(" and ".join(names))
             yield Found(",".join(names), what, evidence.scan.forward, probe, advice=advice)
 
 
@@ -103,17 +104,19 @@ def cpu_lengths(evidence: Evidence) -> Iterator[Found]:
         plain call with the same lengths passes.
     Why: scatter moves every tensor among the arguments to the GPU of its replica.
     Before: pack_padded_sequence(x, lengths)
-    After: pack_padded_sequence(x, lengths.cpu())   # in forward
+    After: pack_padded_sequence(x, lengths.cpu())
     Seen by: this exception in a replica.
     References: pytorch/pytorch#43227, pytorch/pytorch#13214
     """
     for probe, error in failures(evidence):
         if error.stage == "replica" and error.replica is not None and tells("DP215", error):
             what = f"scatter moves the lengths: {error.message}"
-            yield Found(str(error.place), what, error.place, probe, advice=advise("lengths"))
+            to_cpu = swapped(r"(pack_padded_sequence\([^,]+,\s*[\w.\[\]]+)", r"\1.cpu()")
+            advice, explains = advise(fill=to_cpu), (error.symptom,)
+            yield Found(str(error.place), what, error.place, probe, advice=advice, explains=explains)
 
 
-@rule("DP216", "other-dimension", "error")
+@rule("DP216", "other-dimension", "error", explains=("cut", "raises", "rows", "difference"))
 def other_dimension(evidence: Evidence) -> Iterator[Found]:
     """The batch is on another dimension than the one that is cut.
 
@@ -138,7 +141,8 @@ def other_dimension(evidence: Evidence) -> Iterator[Found]:
                 f"`{leaf.path}` of shape {leaf.shape} has its samples on dimension {dim}, and is cut along "
                 f"dimension {call.dim}: along {dim} the chunks have the results of one GPU"
             )
-            advice = advise("dim", dim=_as_option(call.dim), better=_as_option(dim))
+            now, better = (f"nn.DataParallel(model{_as_option(each)})" for each in (call.dim, dim))
+            advice = advise(better, before=now)
             yield Found("dim", what, evidence.scan.forward, probe, advice=advice)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Probe
+from dpdemo.checking.fills import swapped
 from dpdemo.checking.questions.failures import draws_its_own, failures
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
@@ -29,8 +30,16 @@ def autocast(evidence: Evidence) -> Iterator[Found]:
         if name.startswith("autocast") and not (is_right and name == "autocast('cuda')"):
             kind = name.partition("'")[2].partition("'")[0]
             what = f"{name} is {mine} around the call and {its} in replicas"
-            advice = advise("autocast", kind=f'"{kind}", dtype=torch.{mine}') if mine != "off" else Advice()
+            code = f'torch.autocast("{kind}", dtype=torch.{mine})'
+            advice = _autocast(code, is_replicas=not any(evidence.scan.wrappers)) if mine != "off" else None
             yield Found(name, what, evidence.scan.forward, probe, advice=advice)
+
+
+def _autocast(code: str, *, is_replicas: bool) -> Advice:
+    """Advise an autocast of the forward that replicas run, which may be that of a part of the model."""
+    fill = lambda line, _: f"@{code}\n{line}" if is_replicas and line.startswith("def ") else ""  # noqa: E731
+    after, before = "@{code}   # above def forward", "with {code}: y = {call}"
+    return advise(after, before=before, fill=fill, code=code)
 
 
 def _settings(evidence: Evidence) -> Iterator[tuple[Probe, Call, str, str, str]]:
@@ -43,7 +52,7 @@ def _settings(evidence: Evidence) -> Iterator[tuple[Probe, Call, str, str, str]]
                 yield probe, call, name, mine[name], value
 
 
-@rule("DP602", "thread-state", "warning")
+@rule("DP602", "thread-state", "warning", explains=("devices", "difference"))
 def thread_state(evidence: Evidence) -> Iterator[Found]:
     """A setting around the call does not reach the replicas.
 
@@ -59,18 +68,28 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
     for probe, error in failures(evidence):
         if tells("DP602", error):
             what = f"a `threading.local()` has nothing of the caller's in replica {error.replica}: {error}"
-            yield Found("local", what, error.place, probe, "error")
+            yield Found("local", what, error.place, probe, "error", explains=(error.symptom,))
     for probe, call, name, mine, its in _settings(evidence):
         what = f"{name} is {mine} around the call and {its} in replicas"
         if name == "default device":
             if call.raised is not None:
                 told, place = f"{what}: {call.raised}", call.raised.place
-                yield Found(name, told, place, probe, "error", advise("made here"))
+                yield Found(name, told, place, probe, "error", _MADE_HERE)
             elif probe.comparison.values_equal is False:  # else forward makes nothing by it
                 yield Found(name, what, None, probe, "warning")
         elif not name.startswith("autocast"):
-            advice = advise("no_grad") if name == "inference_mode" else Advice()
+            advice = _NO_GRAD if name == "inference_mode" else None
             yield Found(name, what, evidence.scan.forward, probe, advice=advice)
+
+
+_NO_GRAD = advise("with torch.no_grad(): y = {call}", before="with torch.inference_mode(): y = {call}")
+_MADE_HERE = advise(
+    "torch.ones(3, device={x}.device)   # each tensor that is made in forward",
+    fill=swapped(
+        r"(torch\.(?:zeros|ones|full|empty|arange|randn|rand|tensor|eye)\([^()]*)\)",
+        r"\1, device={x}.device)",
+    ),
+)
 
 
 @rule("DP603", "randomness", "info")

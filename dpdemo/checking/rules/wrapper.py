@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Evidence, Raised
+from dpdemo.checking.fills import swapped
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import attribute_at, listed
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise
+from dpdemo.checking.repairs import Advice, Found, advise, first_call
 
 
 def _everything_raised(evidence: Evidence) -> Iterator[Raised]:
@@ -43,10 +44,12 @@ def wrapper_error(error: Raised) -> Found:
     missing = re.search(r"has no attribute '(\w+)'", error.message)
     if missing is None:
         what = f"DataParallel is used as the model, which is its `.module`: {error}"
-        return Found(error.message, what, error.place, advice=advise("itself"))
+        advice = advise("dp.module   # the model itself, where more than a call is wanted of it")
+        return Found(error.message, what, error.place, advice=advice)
     name = missing[1]
     what = f"`{name}` is looked up on DataParallel, and is `.module.{name}`"
-    return Found(name, what, error.place, advice=advise("module", name=name))
+    advice = advise("dp.module.{name}", fill=swapped(r"\.{name}\b", ".module.{name}"), name=name)
+    return Found(name, what, error.place, advice=advice)
 
 
 @rule("DP102", "state-dict-prefix", "error")
@@ -72,7 +75,7 @@ def state_dict_prefix(evidence: Evidence) -> Iterator[Found]:
                 f"none of the loaded keys, such as `{event.detail}`, matches: they differ by the prefix "
                 "`module.`"
             )
-            yield Found(event.detail, what, event.place, advice=advise("load", code=code))
+            yield Found(event.detail, what, event.place, advice=advise("{code}", code=code))
 
 
 @rule("DP103", "wrong-device", "error")
@@ -93,10 +96,15 @@ def wrong_device(evidence: Evidence) -> Iterator[Found]:
     devices = sorted({device for _, device in strays})
     wanted = f"cuda:{(*evidence.scan.device_ids, 0)[0]}"
     what = f"{listed([name for name, _ in strays])} on {' and '.join(devices)}, and device_ids[0] is {wanted}"
-    way, first = "move", f"{strays[0][0]} on {strays[0][1]}"
+    after = 'nn.DataParallel(model.to("{device}"))'
     if evidence.scan.is_spread:
-        way, what = "spread", f"{what}; the model is spread over several GPUs by itself"
-    yield Found("strays", what, evidence.scan.forward, advice=advise(way, what=first, device=wanted))
+        what = f"{what}; the model is spread over several GPUs by itself"
+        after = "model(x)   # spread by hand, it needs no DataParallel; or "
+        after += "DistributedDataParallel, a process for each copy"
+    path, device = strays[0]
+    before = "nn.DataParallel(model)   # {path} on {at}"
+    advice = advise(after, before=before, path=path, at=device, device=wanted)
+    yield Found("strays", what, evidence.scan.forward, advice=advice)
 
 
 @rule("DP104", "device-ids", "error")
@@ -114,14 +122,19 @@ def device_ids(evidence: Evidence) -> Iterator[Found]:
     error = evidence.factory_raised
     if error is not None and error.type in {"AssertionError", "IndexError"}:
         what = f"DataParallel cannot be made over these device_ids, with {evidence.num_gpus} GPUs: {error}"
-        advice = advise("ids", ids="...", once=f"{list(range(evidence.num_gpus))}")
+        advice = _over("...", list(range(evidence.num_gpus)))
         yield Found("device_ids", what, error.place, advice=advice)
     ids = evidence.scan.device_ids
     twice = sorted({number for number in ids if ids.count(number) > 1})
     if twice:
         what = f"cuda:{twice[0]} is named {ids.count(twice[0])} times in device_ids"
-        advice = advise("ids", ids=f"{list(ids)}", once=f"{list(dict.fromkeys(ids))}")
-        yield Found("device_ids", what, advice=advice)
+        yield Found("device_ids", what, advice=_over(list(ids), list(dict.fromkeys(ids))))
+
+
+def _over(ids: object, better: object) -> Advice:
+    """Advise other device_ids."""
+    before, after = (f"nn.DataParallel(model, device_ids={each})" for each in (ids, better))
+    return advise(after, before=before)
 
 
 @rule("DP105", "bypassed", "warning")
@@ -143,11 +156,12 @@ def bypassed(evidence: Evidence) -> Iterator[Found]:
             f"`{path or 'the wrapper'}` is a DataParallel that is never called: the model in it runs on one "
             "GPU"
         )
-        advice = advise("call it", name=attribute_at(path) if path else "dp")
+        code = 'y = {name}(x)   # the wrapper itself; forward may take mode="predict", say'
+        advice = advise(code, name=attribute_at(path) if path else "dp")
         yield Found(path or "the wrapper", what, evidence.scan.forward, advice=advice)
 
 
-@rule("DP106", "nested", "error")
+@rule("DP106", "nested", "error", explains=("moved", "raises", "devices", "difference"))
 def nested(evidence: Evidence) -> Iterator[Found]:
     """DataParallel inside DataParallel.
 
@@ -162,7 +176,8 @@ def nested(evidence: Evidence) -> Iterator[Found]:
     """
     paths = evidence.scan.wrappers
     for path in paths:
-        advice = advise("unwrap", part=attribute_at(path, "model"))
+        after = "{part} = {part}.module   # before nn.DataParallel(model)"
+        advice = advise(after, before="{part}   # a DataParallel", part=attribute_at(path, "model"))
         outer = [other for other in paths if other != path and (not other or path.startswith(f"{other}."))]
         if outer:
             what = f"`{path}` is a DataParallel inside {listed([outer[0] or 'DataParallel'])}"
@@ -190,7 +205,9 @@ def script_module(evidence: Evidence) -> Iterator[Found]:
         if kind == "ScriptModule":
             what = f"`{path or evidence.scan.model}` is a ScriptModule; the model was scanned and not run"
             part = attribute_at(path, "model") if path else "model"
-            yield Found("ScriptModule", what, advice=advise("unscript", part=part))
+            after = "nn.DataParallel(model)   # as it was before torch.jit"
+            advice = advise(after, before="{part}   # a ScriptModule", part=part)
+            yield Found("ScriptModule", what, advice=advice)
             return
 
 
@@ -209,4 +226,4 @@ def lazy(evidence: Evidence) -> Iterator[Found]:
     if paths:
         what = f"{listed(paths)} {'is' if len(paths) == 1 else 'are'} not initialised yet"
         given = ", ".join(evidence.scan.required) or "example"
-        yield Found("lazy", what, advice=advise("first call", call=f"model({given})"))
+        yield Found("lazy", what, advice=first_call(f"model({given})"))

@@ -7,9 +7,10 @@ import torch
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Held, Probe, Raised, Scan, first_line
+from dpdemo.checking.observing.held import held_in
+from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.judging import Judge
 from dpdemo.checking.observing.leaves import rebuild_arguments
-from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.request import Progress
 from dpdemo.checking.running.batches import Planned, on_device
@@ -23,7 +24,7 @@ def as_placed(found: Scan, runner: Runner) -> Scan:
     """Note where what a model holds is once the model is moved to the first GPU."""
     if not any(map(_is_on_cpu, found.held)):
         return found
-    return replace(found, held=scan(runner.source.fresh_on(runner.first), None).held)
+    return replace(found, held=tuple(held_in(core_of(runner.source.fresh_on(runner.first)))))
 
 
 def left_behind(found: Scan, runner: Runner, given: Arguments) -> tuple[str, ...]:
