@@ -297,6 +297,7 @@ class Fed(Event):
     rows: tuple[int, ...] | None = None  # the fingerprints, if they are few enough
     sizes: tuple[int, ...] = ()  # the rows of each call
     labels: dict[str, str] = field(default_factory=dict)
+    kept: str = ""  # the loader that had given them in an earlier pass: the program kept its batches
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def test_each_sample_once():
 
 def test_the_words_count_how_often_samples_came():
     drawn = epoch(0, 0, 1, 1, length=3), epoch(0, 0, 1, length=3)
-    assert line(*drawn) == "7 drawn from 3 samples: 1 4 times, 1 three times, 1 never (2)"
+    assert line(*drawn) == "7 drawn from 3 samples: 1 four times, 1 three times, 1 never (2)"
 
 
 def test_a_stream_has_no_length_of_its_own():
