@@ -135,6 +135,13 @@ def test_an_evaluation_with_the_numbers_of_the_training_is_not_trained_on(loop):
     assert loop.trained() == [(6, 6), (4, 0)]
 
 
+def test_rows_that_an_epoch_left_out_are_those_of_the_next_one(loop):
+    for _ in range(2):
+        _, batches = loop.read(rows(6))
+        loop.notes.entered("net", batches[0][0])
+    assert loop.trained() == [(6, 2), (6, 2)]
+
+
 def test_an_evaluation_is_noted_at_its_end(loop):
     with torch.no_grad():
         loop.read(rows(4))

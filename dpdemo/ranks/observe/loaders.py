@@ -104,6 +104,7 @@ class LoaderNotes:
         self.running: dict[int, Pass] = {}
         self.over: dict[str, Pass] = {}
         """By loader, the last whole pass: noted once all that it gave was trained on, or with the next."""
+        self.trained_on: set[str] = set()  # loaders whose rows entered a model
         self.names = LoaderNames()
         self.numbers: Counter[str] = Counter()
         self.last: Pass | None = None  # the pass that gave the loop a batch last
@@ -171,9 +172,9 @@ class LoaderNotes:
         prints = fingerprints(inputs)
         number = len(prints.rows) if prints is not None else 0
         waiting = [each for each in self.over.values() if not each.is_noted]
-        passes = sorted(
-            [*active, *waiting], key=lambda each: (each.is_attributed, each.drawn_at), reverse=True
-        )
+        passes = [*active, *waiting]
+        self.trained_on |= {each.at for each in passes if each.is_attributed}
+        passes.sort(key=lambda each: (each.at in self.trained_on, each.drawn_at), reverse=True)
         if prints is None or not _linked(passes, prints):
             latest = self._latest(active)
             if latest is not None:
@@ -250,11 +251,6 @@ def _reads(door: Pass, loader: Any) -> bool:
     if door.loader is loader:
         return True
     return any(each is loader for each in getattr(door.loader, "__dict__", {}).values())
-
-
-def _likely(epoch: Pass) -> tuple[bool, int]:
-    """Return a key by which passes are sorted: those that were trained on before and drawn last come last."""
-    return epoch.is_attributed, epoch.drawn_at
 
 
 def _found(passes: list[Pass], prints: Fingerprints) -> tuple[list[tuple[Pass, Batch, set[int]]], int]:
