@@ -17,6 +17,11 @@ NEW_GROUP = "groups of"
 """Beginning of the name of a sequence of `new_group` calls; each is noted like a collective."""
 
 
+def loader_name(line: str, number: int) -> str:
+    """Name a loader by the line that made it, and by its number among those, from 0."""
+    return f"{line} (loader {number + 1})" if number else line
+
+
 @dataclass(frozen=True)
 class Event:
     """Something that one rank did, as it noted it."""

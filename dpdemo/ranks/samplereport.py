@@ -1,12 +1,34 @@
 """The report's part on samples, from the events of all ranks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 
-from dpdemo.ranks.events import Epoch, Event, Fed, ModelMade
+from dpdemo.ranks.events import Epoch, Event, Fed, ModelMade, loader_name
 from dpdemo.ranks.samples import Name, Together, epochs_of, histogram, indices_by_content
 from dpdemo.results.ranksamples import KEPT, UNLOADED, Coverage, RankEpoch, RankSamples
 
 _MOST_LISTED, _MOST_NAMED = 20_000, 12
+
+
+def renumbered(ranks: Sequence[Sequence[Event]]) -> list[list[Event]]:
+    """Count only the loaders that some rank drew from, where a line made several: libraries rebuild them."""
+    found = {event.at for events in ranks for event in events if isinstance(event, Epoch)}
+    names: dict[str, str] = {}
+    for line, same in groupby(sorted(found, key=_numbered), key=lambda at: _numbered(at)[0]):
+        names |= {at: loader_name(line, number) for number, at in enumerate(same)}
+
+    def renamed(event: Event) -> Event:
+        if isinstance(event, Epoch):
+            return replace(event, at=names[event.at])
+        return replace(event, kept=names.get(event.kept, "")) if isinstance(event, Fed) else event
+
+    return [list(map(renamed, events)) for events in ranks]
+
+
+def _numbered(at: str) -> tuple[str, int]:
+    line, _, number = at.removesuffix(")").partition(" (loader ")
+    return line, int(number or 1)
 
 
 def read_for_all(ranks: Sequence[Sequence[Event]]) -> dict[str, dict[int, Name]]:

@@ -142,6 +142,14 @@ def test_rows_that_an_epoch_left_out_are_those_of_the_next_one(loop):
     assert loop.trained() == [(6, 2), (6, 2)]
 
 
+def test_an_evaluation_of_rows_that_training_pads_with_is_not_trained_on(loop):
+    loop.read(rows(4))
+    _, batches = loop.read([*rows(6), *rows(1)])
+    for batch in batches:
+        loop.notes.entered("net", batch[0])
+    assert loop.trained() == [(7, 7), (4, 0)]
+
+
 def test_an_evaluation_is_noted_at_its_end(loop):
     with torch.no_grad():
         loop.read(rows(4))

@@ -1,9 +1,11 @@
 """The samples of all ranks: names that mean the same on each, how often each came, and in which words."""
 
+from dataclasses import replace
+
 import pytest
 from rankevents import epoch
 
-from dpdemo.ranks.samplereport import coverage, read_for_all, samples_of
+from dpdemo.ranks.samplereport import coverage, read_for_all, renumbered, samples_of
 from dpdemo.results.ranksamples import coverage_line, names_text, trace
 
 
@@ -85,6 +87,17 @@ def test_the_first_whole_epoch_is_counted_before_one_that_was_left():
 )
 def test_samples_are_written_in_their_order(names, text):
     assert names_text(names) == text
+
+
+def test_loaders_that_nobody_drew_from_are_not_counted():
+    def at(*names):
+        return [replace(epoch(0), at=name) for name in names]
+
+    ranks = [at("a:1 (loader 11)", "a:1 (loader 2)"), at("a:1 (loader 2)", "b:1 (loader 3)")]
+    assert [[each.at for each in events] for events in renumbered(ranks)] == [
+        ["a:1 (loader 2)", "a:1"],
+        ["a:1", "b:1"],
+    ]
 
 
 def test_a_sample_is_followed_through_ranks_epochs_batches_and_rows():

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.utils.data import DataLoader, dataloader
 
-from dpdemo.ranks.events import Fed
+from dpdemo.ranks.events import Fed, loader_name
 from dpdemo.ranks.observe import fetches
 from dpdemo.ranks.observe.fetches import Board
 from dpdemo.ranks.observe.notes import Notes, never_raises, users_line, users_lines
@@ -60,8 +60,7 @@ class LoaderNames:
         known = self.known.setdefault(at, [])
         if (lines, place) not in known:
             known.append((lines, place))
-        number = known.index((lines, place))
-        return f"{at} (loader {number + 1})" if number else at
+        return loader_name(at, known.index((lines, place)))
 
     def drawn(self, loader: Any) -> None:
         """Take note that a loader is drawn from."""
@@ -172,10 +171,7 @@ class LoaderNotes:
         prints = fingerprints(inputs)
         number = len(prints.rows) if prints is not None else 0
         waiting = [each for each in self.over.values() if not each.is_noted]
-        passes = [*active, *waiting]
-        self.trained_on |= {each.at for each in passes if each.is_attributed}
-        passes.sort(key=lambda each: (each.at in self.trained_on, each.drawn_at), reverse=True)
-        if prints is None or not _linked(passes, prints):
+        if prints is None or not self._look_up(active, waiting, prints):
             latest = self._latest(active)
             if latest is not None:
                 _assume(latest, number)
@@ -186,6 +182,20 @@ class LoaderNotes:
         for epoch in waiting:
             if all(batch.is_used for batch in epoch.waiting):
                 self._note(epoch, is_complete=True)
+
+    def _look_up(self, active: list[Pass], waiting: list[Pass], prints: Fingerprints) -> bool:
+        """Find rows in passes, last of all in those of an evaluation, which may have rows of the training."""
+        passes = sorted([*active, *waiting], key=lambda each: each.drawn_at, reverse=True)
+        self.trained_on |= {each.at for each in passes if each.is_attributed}
+        known = [each for each in passes if each.at in self.trained_on]
+        others = [each for each in passes if each.at not in self.trained_on]
+        if _linked(known, prints) or _linked([each for each in others if not each.is_over], prints):
+            return True
+        for epoch in known:
+            if any(row in epoch.places for column in prints.columns for row in column):
+                _assume(epoch, len(prints.rows))  # it gave these rows several times
+                return True
+        return any(_linked([each], prints) for each in others if each.is_over)
 
     def _latest(self, active: list[Pass]) -> Pass | None:
         """Return the pass that most likely gave rows which were changed on their way."""
