@@ -127,6 +127,15 @@ def test_the_last_batch_of_a_prefetcher_that_changes_rows_is_trained_on(loop):
     assert loop.trained() == [(6, 6)]
 
 
+def test_a_next_epoch_that_was_begun_in_advance_is_not_trained_on_yet(loop):
+    _, batches = loop.read(rows(6))
+    loop.notes.entered("net", batches[0][0])
+    loop.read(rows(6), number=2)
+    loop.notes.entered("net", batches[2][0])
+    loop.notes.trained()
+    assert loop.trained() == [(6, 4), (4, 0)]
+
+
 def test_an_evaluation_with_the_numbers_of_the_training_is_not_trained_on(loop):
     loop.read(rows(4, first=100))
     _, batches = loop.read(rows(6))

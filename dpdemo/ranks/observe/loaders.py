@@ -211,7 +211,8 @@ class LoaderNotes:
         if epoch is None:
             return
         epoch.was_trained = True
-        if not epoch.is_attributed and id(epoch) in self.running:
+        is_known = epoch.is_attributed or epoch.at in self.trained_on
+        if not is_known and id(epoch) in self.running:
             epoch.take_all()
 
     @never_raises
