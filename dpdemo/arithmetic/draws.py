@@ -75,19 +75,16 @@ def accelerate_uneven(samples: int, ranks: int, batch: int, drop_last: bool) -> 
     return _in_turn(list(range(samples // whole * whole if drop_last else samples)), ranks, batch)
 
 
-@rule("accelerate-dispatch", "accelerate 1.15.0, data_loader.py, DataLoaderDispatcher, no drop_last")
+@rule("accelerate-dispatch", "accelerate 1.15.0, data_loader.py, DataLoaderDispatcher")
 def accelerate_dispatch(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
     """Slice what rank 0 reads, a batch for each rank; rows of the first are added where ranks do not divide.
 
-    Raises:
-        ValueError: with `drop_last`, for which there is no rule here.
-
+    With `drop_last`, the last round is left out unless there is a whole batch for each rank.
     """
-    if drop_last:
-        raise ValueError("expected no drop_last, got true")
     found: list[Batches] = [[] for _ in range(ranks)]
-    for start in range(0, samples, batch * ranks):
-        rows = range(start, min(samples, start + batch * ranks))
+    total = samples // (batch * ranks) * batch * ranks if drop_last else samples
+    for start in range(0, total, batch * ranks):
+        rows = range(start, min(total, start + batch * ranks))
         size = -(-len(rows) // ranks)
         filled = [*rows, *range(min(ranks, samples))] if len(rows) % ranks else list(rows)
         for rank in range(ranks):
@@ -150,6 +147,38 @@ def grain(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches
     least, more = divmod(samples, ranks)
     starts = [rank * least + min(rank, more) for rank in range(ranks)]
     return [_cut(list(range(start, start + least)), batch, drop_last) for start in starts]
+
+
+@rule("streaming", "mosaicml-streaming 0.13.0, base/partition/orig.py, StreamingDataset on one node")
+def streaming(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
+    """Give each rank every n-th position of an order that is padded with some of its last samples.
+
+    Where there are too few of those, it is padded with its own beginning.
+    """
+    short = -samples % ranks
+    first = samples - ranks - short + 1  # the last samples, but for those that the same ranks would repeat
+    padding = range(first, first + short) if first >= 0 else [place % samples for place in range(short)]
+    order = [*range(samples), *padding] if samples else []
+    return [_cut(order[rank::ranks], batch, drop_last) for rank in range(ranks)]
+
+
+@rule("litdata", "litdata 0.2.76, utilities/shuffle.py, StreamingDataset: several ranks drop by default")
+def litdata(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
+    """Give each rank a stretch of whole batches, as many to each, and leave the rest out."""
+    return _stretches(samples, ranks, batch, drop_last or ranks > 1)
+
+
+@rule("litdata-uneven", "litdata 0.2.76, utilities/shuffle.py, StreamingDataset(drop_last=False)")
+def litdata_uneven(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
+    """Give each rank a stretch of whole batches, as many to each, and the rest to the last one."""
+    return _stretches(samples, ranks, batch, drop_last)
+
+
+def _stretches(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
+    share = samples // batch // ranks * batch
+    ends = [share * (rank + 1) for rank in range(ranks)]
+    ends[-1] = ends[-1] if drop_last else samples
+    return [_cut(range(share * rank, end), batch, drop_last) for rank, end in enumerate(ends)]
 
 
 def _cut(order: Sequence[int], batch: int, drop_last: bool) -> Batches:

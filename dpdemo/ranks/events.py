@@ -17,6 +17,11 @@ NEW_GROUP = "groups of"
 """Beginning of the name of a sequence of `new_group` calls; each is noted like a collective."""
 
 
+def loader_name(line: str, number: int) -> str:
+    """Name a loader by the line that made it, and by its number among those, from 0."""
+    return f"{line} (loader {number + 1})" if number else line
+
+
 @dataclass(frozen=True)
 class Event:
     """Something that one rank did, as it noted it."""
@@ -297,6 +302,7 @@ class Fed(Event):
     rows: tuple[int, ...] | None = None  # the fingerprints, if they are few enough
     sizes: tuple[int, ...] = ()  # the rows of each call
     labels: dict[str, str] = field(default_factory=dict)
+    kept: str = ""  # the loader that had given them in an earlier pass: the program kept its batches
 
 
 @dataclass(frozen=True)

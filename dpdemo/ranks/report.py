@@ -8,7 +8,7 @@ from dpdemo.ranks.events import ModelMade, Trained
 from dpdemo.ranks.log import RankLog
 from dpdemo.ranks.mistakes import find_mistakes
 from dpdemo.ranks.mistakes.registry import unjudged
-from dpdemo.ranks.samplereport import coverage, read_for_all, samples_of
+from dpdemo.ranks.samplereport import coverage, read_for_all, renumbered, samples_of
 from dpdemo.results.ranks import Collective, Mistake, RankModel, RankResult, RanksResult
 
 
@@ -31,7 +31,8 @@ def summary(program: Program, logs: Sequence[RankLog], problem: tuple[str, ...])
             bugs.append(unjudged(name, error))
             return nothing()
 
-    events = [log.events for log in logs]
+    noted = [log.events for log in logs]
+    events = part("names of loaders", partial(renumbered, noted), lambda: noted)
     indices = part("samples", partial(read_for_all, events), dict)
     ranks = tuple(
         RankResult(
@@ -40,12 +41,12 @@ def summary(program: Program, logs: Sequence[RankLog], problem: tuple[str, ...])
             collectives=tuple(Collective(name, *sums) for name, sums in sorted(log.sums.items())),
             peak_bytes=log.end.peak_bytes if log.end else {},
             models=_models(log),
-            samples=part("samples", partial(samples_of, log.events, indices), tuple),
+            samples=part("samples", partial(samples_of, mine, indices), tuple),
         )
-        for log in logs
+        for log, mine in zip(logs, events, strict=True)
     )
     covered = part("coverage", lambda: tuple(coverage(events)), tuple)
-    by_rank = {log.number: log.events for log in logs}
+    by_rank = {log.number: mine for log, mine in zip(logs, events, strict=True)}
     mistakes = part("mistakes", lambda: find_mistakes(by_rank, were_stopped=bool(problem)), tuple)
     return RanksResult(
         program=str(program),

@@ -1,12 +1,34 @@
 """The report's part on samples, from the events of all ranks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 
-from dpdemo.ranks.events import Epoch, Event, Fed, ModelMade
+from dpdemo.ranks.events import Epoch, Event, Fed, ModelMade, loader_name
 from dpdemo.ranks.samples import Name, Together, epochs_of, histogram, indices_by_content
-from dpdemo.results.ranksamples import UNLOADED, Coverage, RankEpoch, RankSamples
+from dpdemo.results.ranksamples import KEPT, UNLOADED, Coverage, RankEpoch, RankSamples
 
 _MOST_LISTED, _MOST_NAMED = 20_000, 12
+
+
+def renumbered(ranks: Sequence[Sequence[Event]]) -> list[list[Event]]:
+    """Count only the loaders that some rank drew from, where a line made several: libraries rebuild them."""
+    found = {event.at for events in ranks for event in events if isinstance(event, Epoch)}
+    names: dict[str, str] = {}
+    for line, same in groupby(sorted(found, key=_numbered), key=lambda at: _numbered(at)[0]):
+        names |= {at: loader_name(line, number) for number, at in enumerate(same)}
+
+    def renamed(event: Event) -> Event:
+        if isinstance(event, Epoch):
+            return replace(event, at=names[event.at])
+        return replace(event, kept=names.get(event.kept, "")) if isinstance(event, Fed) else event
+
+    return [list(map(renamed, events)) for events in ranks]
+
+
+def _numbered(at: str) -> tuple[str, int]:
+    line, _, number = at.removesuffix(")").partition(" (loader ")
+    return line, int(number or 1)
 
 
 def read_for_all(ranks: Sequence[Sequence[Event]]) -> dict[str, dict[int, Name]]:
@@ -66,9 +88,9 @@ def _of_model(event: Fed, made: ModelMade | None) -> RankSamples:
     is_listed = event.rows is not None and event.count <= _MOST_LISTED
     batches = cut(shown(event.rows, event.labels) or (), event.sizes) if is_listed else ()
     passes = (RankEpoch(0, event.count, event.count, batches),)
-    return RankSamples(
-        name, 0, event.count, None, event.count, "content", UNLOADED, passes=passes, noun="row"
-    )
+    kind = KEPT if event.kept else UNLOADED
+    name += f" from the loader at {event.kept}" if event.kept else ""
+    return RankSamples(name, 0, event.count, None, event.count, "content", kind, passes=passes, noun="row")
 
 
 def cut(names: Sequence[Name], sizes: Sequence[int]) -> tuple[tuple[Name, ...], ...]:
@@ -137,17 +159,19 @@ def _order(name: Name) -> tuple[float, str]:
 
 def _unloaded(ranks: Sequence[Sequence[Event]]) -> Iterator[Coverage]:
     """Count the rows that entered a module and came from no loader."""
-    fed = [{event.model: event for event in events if isinstance(event, Fed)} for events in ranks]
+    fed = [
+        {(event.model, event.kept): event for event in events if isinstance(event, Fed)} for events in ranks
+    ]
     made = {event.model: event for events in ranks for event in events if isinstance(event, ModelMade)}
-    for model in fed[0] if fed else ():
-        row = [events[model] for events in fed if model in events]
+    for key in fed[0] if fed else ():
+        row = [events[key] for events in fed if key in events]
         rows = [event.rows for event in row if event.rows is not None]
         if len(rows) < len(ranks) or not any(rows):
             continue
         labels = {key: text for event in row for key, text in event.labels.items()}
         as_epochs = tuple(
             Epoch(
-                _of_model(event, made.get(model)).at,
+                _of_model(event, made.get(key[0])).at,
                 1,
                 event.count,
                 event.sum,

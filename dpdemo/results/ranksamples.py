@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 _MOST_NAMED, _MOST_BATCHES, _WIDTH, _MOST_RANKS = 12, 3, 36, 8
 _MOST_VISITS = 20
-_TIMES = {1: "once", 2: "twice", 3: "three times"}
-UNLOADED = "Rows that entered"
-"""Beginning of the name of rows that came from no loader."""
+_TIMES = {1: "once", 2: "twice", 3: "three times", 4: "four times", 5: "five times", 6: "six times"}
+UNLOADED, KEPT = "Rows that entered", "Rows that were kept and entered"
+"""Kinds of rows that came from no loader, or not in this pass over it."""
+_WHY = {
+    UNLOADED: "No loader that dpdemo follows gave them: a row is known by its content, not by an index.",
+    KEPT: "A loader had given them, and the program used them again: a row is known by its content.",
+}
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def samples_part(of_ranks: Mapping[int, RankSamples | None], coverage: Sequence[
     rows: dict[tuple[str, ...], list[int]] = {}
     for rank, each in cells.items():
         rows.setdefault(each, []).append(rank)
-    verb = "trained on" if first.kind == UNLOADED else "drawn"
+    verb = "trained on" if first.kind in _WHY else "drawn"
     head = ("ranks", f"{first.noun}s {verb} by each", *(["trained on"] * is_apart), "epochs")
     head = (*head, "first batches") if shows else head
     columns: tuple[Column, ...] = ("keep", "right", "right", "right", "fold")
@@ -139,12 +143,12 @@ def samples_part(of_ranks: Mapping[int, RankSamples | None], coverage: Sequence[
     below = tuple(map(coverage_line, coverage))
     if any(each.are_own for each in coverage):
         below += ("Each rank's data set is its own: samples of two ranks are the same if their content is.",)
-    if first.kind == UNLOADED:
-        below += ("No loader that dpdemo follows gave them: a row is known by its content, not by an index.",)
+    if first.kind in _WHY:
+        below += (_WHY[first.kind],)
     elif first.by == "content":
         below += ("Rows are known by their content: this loader has no indices.",)
     return Part(
-        f"{first.kind} at {first.at}" if first.kind != UNLOADED else f"{UNLOADED} {first.at}",
+        f"{first.kind} {'' if first.kind in _WHY else 'at '}{first.at}",
         columns,
         head,
         tuple((", ".join(spans(ranks)), *each) for each, ranks in rows.items()),
@@ -216,7 +220,7 @@ def times_text(epoch: Coverage) -> str:
 
 
 def often(times: int) -> str:
-    """Write a number of times: `twice`, `4 times`."""
+    """Write a number of times: `twice`, `9 times`."""
     return _TIMES.get(times, f"{times} times")
 
 

@@ -1,11 +1,16 @@
 """The rules of loaders: against what was measured, and against the libraries themselves over random sizes.
 
-The libraries are accelerate 1.15.0, datasets 5.2.0, lightning 2.6.6, timm 1.0.31 and grain 0.2.18; the test
-of one that is not installed is skipped by its name.
+The libraries are accelerate 1.15.0, datasets 5.2.0, lightning 2.6.6, timm 1.0.31, grain 0.2.18, fastai
+2.8.12, pytorch-ignite 0.5.5, mosaicml-streaming 0.13.0 and litdata 0.2.76; the test of one that is not
+installed is skipped by its name.
 """
 
 import importlib.util
+import json
 import random
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -26,6 +31,9 @@ _MEASURED = {
     ("datasets", 10, 4, 4, False): [[[0, 1, 2]], [[3, 4, 5]], [[6, 7]], [[8, 9]]],
     ("fastai", 10, 4, 2, False): [[[0, 1], [2]], [[3, 4], [5]], [[6, 7], [8]], [[9, 0], [1]]],
     ("timm-ordered", 10, 4, 3, False): [[[0, 4, 8]], [[1, 5, 9]], [[2, 6, 0]], [[3, 7, 1]]],
+    ("streaming", 10, 4, 2, False): [[[0, 4], [8]], [[1, 5], [9]], [[2, 6], [5]], [[3, 7], [6]]],
+    ("litdata", 10, 4, 1, False): [[[0], [1]], [[2], [3]], [[4], [5]], [[6], [7]]],
+    ("litdata-uneven", 10, 2, 2, False): [[[0, 1], [2, 3]], [[4, 5], [6, 7], [8, 9]]],
     ("grain", 10, 4, 2, False): [[[0, 1]], [[3, 4]], [[6, 7]], [[8, 9]]],
 }
 
@@ -41,14 +49,24 @@ def test_each_rank_draws_samples_of_the_set_in_batches_that_are_not_too_large(na
     samples, ranks, batch, drop_last = sizes
     if (name == "accelerate-split" and batch % ranks) or (name == "ignite" and batch < ranks):
         return
-    drop_last &= name != "accelerate-dispatch"
     found = RULES[name].find(samples, ranks, batch, drop_last)
     assert len(found) == ranks
     assert all(0 <= sample < samples for batches in found for rows in batches for sample in rows)
     assert all(len(rows) <= batch for batches in found for rows in batches)
 
 
-@given(st.sampled_from(["torch", "accelerate", "accelerate-uneven", "datasets", "fastai"]), _SIZES)
+_WHOLE = (
+    "torch",
+    "accelerate",
+    "accelerate-uneven",
+    "accelerate-dispatch",
+    "datasets",
+    "fastai",
+    "streaming",
+)
+
+
+@given(st.sampled_from([*_WHOLE, "litdata-uneven"]), _SIZES)
 def test_no_sample_is_left_out_unless_batches_are_dropped(name, sizes):
     samples, ranks, batch, _ = sizes
     found = RULES[name].find(samples, ranks, batch, False)
@@ -87,6 +105,38 @@ def test_accelerate_is_as_its_batch_sampler(name):
             shard = shards.BatchSamplerShard(batches, num_processes=ranks, process_index=rank, **options)
             drawn.append([list(rows) for rows in shard])
         assert RULES[name].find(samples, ranks, batch, drop_last) == drawn, (samples, ranks, batch)
+
+
+_DISPATCH = """
+import json, os, sys
+from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
+from torch.utils.data import DataLoader
+accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(dispatch_batches=True))
+rank, found = accelerator.process_index, []
+for samples, batch, drop_last in json.loads(sys.argv[1]):
+    loader = accelerator.prepare(DataLoader(range(samples), batch, drop_last=drop_last))
+    found.append([rows.tolist() for rows in loader])
+with open(f"{sys.argv[2]}/{rank}.json", "w") as file:
+    json.dump(found, file)
+accelerator.wait_for_everyone()
+os._exit(0)  # a thread of gloo that drops tensors while Python ends aborts the process
+"""
+
+
+@pytest.mark.slow
+def test_dispatch_is_as_its_loader(tmp_path):
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    ranks = 3
+    sizes = [(samples, batch, drop) for samples, _, batch, drop in _sizes(60) if samples >= batch * ranks]
+    (tmp_path / "dispatch.py").write_text(_DISPATCH, "utf-8")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += [str(tmp_path / "dispatch.py"), json.dumps(sizes), str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    drawn = [json.loads((tmp_path / f"{rank}.json").read_text("utf-8")) for rank in range(ranks)]
+    for number, (samples, batch, drop_last) in enumerate(sizes):
+        found = RULES["accelerate-dispatch"].find(samples, ranks, batch, drop_last)
+        assert found == [mine[number] for mine in drawn], (samples, batch, drop_last)
 
 
 @pytest.mark.slow
@@ -166,3 +216,77 @@ def test_grain_is_as_its_loader():
             )  # fmt: skip
             drawn.append([rows.tolist() for rows in loader])
         assert RULES["grain"].find(samples, ranks, batch, drop_last) == drawn, (samples, ranks, batch)
+
+
+@pytest.mark.slow
+def test_fastai_is_as_its_loader():
+    loading = pytest.importorskip("fastai.data.load", reason="fastai is not installed")
+    distributed = pytest.importorskip("fastai.distributed", reason="fastai is not installed")
+
+    class Alone(distributed.DistributedDL):
+        def _broadcast(self, order, _):  # each rank has the same order, and no other to ask
+            return order
+
+    for samples, ranks, batch, drop_last in _sizes():
+        drawn = []
+        for rank in range(ranks):
+            loader = loading.DataLoader(list(range(samples)), bs=batch, drop_last=drop_last)
+            split = Alone(loader, rank=rank, world_size=ranks, device="cpu")
+            drawn.append([rows.tolist() for rows in split])
+        assert RULES["fastai"].find(samples, ranks, batch, drop_last) == drawn, (samples, ranks, batch)
+
+
+@pytest.mark.slow
+def test_ignite_is_as_its_loader(monkeypatch):
+    ignite = pytest.importorskip("ignite.distributed", reason="pytorch-ignite is not installed")
+    world = importlib.import_module("ignite.distributed.utils")
+    for samples, ranks, batch, drop_last in _sizes():
+        if batch < ranks:
+            continue  # a rank without a row is refused
+        drawn = []
+        for rank in range(ranks):
+            monkeypatch.setattr(world, "get_rank", lambda rank=rank: rank)
+            for name in ("get_world_size", "get_nproc_per_node"):
+                monkeypatch.setattr(world, name, lambda ranks=ranks: ranks)
+            options = {"batch_size": batch, "shuffle": False, "drop_last": drop_last}
+            loader = ignite.auto_dataloader(list(range(samples)), **options)
+            drawn.append([rows.tolist() for rows in loader])
+        assert RULES["ignite"].find(samples, ranks, batch, drop_last) == drawn, (samples, ranks, batch)
+
+
+@pytest.mark.slow
+def test_streaming_is_as_its_partition():
+    from torch.utils.data import BatchSampler
+
+    found = importlib.util.find_spec("streaming")
+    if found is None:
+        pytest.skip("mosaicml-streaming is not installed")
+    file = Path(str(found.origin)).parent / "base" / "partition" / "orig.py"  # without torchvision
+    spec = importlib.util.spec_from_file_location("streaming_partition", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for samples, ranks, batch, drop_last in _sizes():
+        with warnings.catch_warnings(action="ignore"):  # some sizes repeat many samples
+            parts = module.get_partitions_orig(samples, 1, 1, ranks, 1, batch)[0]
+        rows = [[int(row) for row in parts[rank].flatten() if row >= 0] for rank in range(ranks)]
+        drawn = [list(BatchSampler(mine, batch, drop_last)) for mine in rows]
+        assert RULES["streaming"].find(samples, ranks, batch, drop_last) == drawn, (samples, ranks, batch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["litdata", "litdata-uneven"])
+def test_litdata_is_as_its_intervals(name):
+    shuffle = pytest.importorskip("litdata.utilities.shuffle", reason="litdata is not installed")
+    from litdata.utilities.env import _DistributedEnv
+    from torch.utils.data import BatchSampler
+
+    for samples, ranks, batch, given_drop in _sizes():
+        drop_last = given_drop or (name == "litdata" and ranks > 1)
+        starts = range(0, samples, 7)  # chunks of 7 samples
+        chunks = [(start, start, min(samples, start + 7), min(samples, start + 7)) for start in starts]
+        _, parts = shuffle._associate_chunks_and_intervals_to_workers(
+            _DistributedEnv(ranks, 0, 1), range(len(chunks)), chunks, drop_last, 1, batch
+        )
+        rows = [[row for _, first, end, _ in mine for row in range(first, end)] for mine in parts]
+        drawn = [list(BatchSampler(mine, batch, drop_last)) for mine in rows]
+        assert RULES[name].find(samples, ranks, batch, given_drop) == drawn, (samples, ranks, batch)

@@ -1,7 +1,8 @@
 """Loaders of real libraries: each program prints what each rank drew, and the report has to say the same.
 
 torch 2.13.0, accelerate 1.15.0, datasets 5.2.0, torchdata 0.11.0, webdataset 1.0.2, pytorch-ignite 0.5.5,
-opacus 1.6.0, grain 0.2.18, monai 1.6.1, fastai 2.8.12. The test of a missing library is skipped.
+opacus 1.6.0, grain 0.2.18, monai 1.6.1, fastai 2.8.12, DALI 2.4.0 (nvidia-dali-cuda120, which also runs
+without a GPU). The test of a missing library is skipped.
 """
 
 import json
@@ -111,6 +112,21 @@ loader = grain.DataLoader(
     operations=[grain.Batch(2)],
 )
 train(net, optimizer, loader)
+""",
+    "nvidia.dali": """
+import numpy
+from nvidia.dali import fn, pipeline_def
+from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+files = [f"{at:02}.npy" for at in range(11)]
+for at, name in enumerate(files if rank == 0 else []):
+    numpy.save(name, numpy.float32([at]))
+dist.barrier()
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def read():
+    return fn.readers.numpy(files=files, shard_id=rank, num_shards=world, name="files")
+last = LastBatchPolicy.PARTIAL
+loader = DALIGenericIterator(read(), ["x"], reader_name="files", last_batch_policy=last)
+train(net, optimizer, loader, get=lambda batch: batch[0]["x"])
 """,
     "fastai": """
 from fastai.data.load import DataLoader as FastLoader

@@ -1,9 +1,11 @@
 """The samples of all ranks: names that mean the same on each, how often each came, and in which words."""
 
+from dataclasses import replace
+
 import pytest
 from rankevents import epoch
 
-from dpdemo.ranks.samplereport import coverage, read_for_all, samples_of
+from dpdemo.ranks.samplereport import coverage, read_for_all, renumbered, samples_of
 from dpdemo.results.ranksamples import coverage_line, names_text, trace
 
 
@@ -26,7 +28,7 @@ def test_each_sample_once():
 
 def test_the_words_count_how_often_samples_came():
     drawn = epoch(0, 0, 1, 1, length=3), epoch(0, 0, 1, length=3)
-    assert line(*drawn) == "7 drawn from 3 samples: 1 4 times, 1 three times, 1 never (2)"
+    assert line(*drawn) == "7 drawn from 3 samples: 1 four times, 1 three times, 1 never (2)"
 
 
 def test_a_stream_has_no_length_of_its_own():
@@ -85,6 +87,17 @@ def test_the_first_whole_epoch_is_counted_before_one_that_was_left():
 )
 def test_samples_are_written_in_their_order(names, text):
     assert names_text(names) == text
+
+
+def test_loaders_that_nobody_drew_from_are_not_counted():
+    def at(*names):
+        return [replace(epoch(0), at=name) for name in names]
+
+    ranks = [at("a:1 (loader 11)", "a:1 (loader 2)"), at("a:1 (loader 2)", "b:1 (loader 3)")]
+    assert [[each.at for each in events] for events in renumbered(ranks)] == [
+        ["a:1 (loader 2)", "a:1"],
+        ["a:1", "b:1"],
+    ]
 
 
 def test_a_sample_is_followed_through_ranks_epochs_batches_and_rows():

@@ -25,6 +25,9 @@ def find(evidence: Evidence) -> Found:
     for ranks in evidence.crews().values():
         before: dict[str, Together] = {}
         told = set()
+        numbers: dict[str, set[int | None]] = {}  # that set_epoch got, by loader
+        for epoch in trained_epochs(ranks):
+            numbers.setdefault(epoch.first.at, set()).add(epoch.first.set_epoch)
         for epoch in trained_epochs(ranks):
             at = epoch.first.at
             last = before.get(at)
@@ -32,12 +35,13 @@ def find(evidence: Evidence) -> Found:
             if last is None or at in told or not _same_order(last, epoch):
                 continue
             is_stale = _are_stale(last, epoch)
-            if is_stale or all(each.is_shuffled for each in epoch.epochs):
+            is_left = all(each.is_shuffled for each in epoch.epochs) and len(numbers[at]) == 1
+            if is_stale or is_left:  # a loader that is read twice before the next set_epoch repeats its order
                 told.add(at)
-                numbers = f"Epochs {last.first.number} and {epoch.first.number}"
+                which = f"Epochs {last.first.number} and {epoch.first.number}"
                 cause = ", though the data set was changed between them" if is_stale else ""
                 advice = _WORKERS if is_stale else "call sampler.set_epoch(epoch) before each epoch"
-                yield Mistake(f"{numbers} drew the same order on every rank{cause}", at, advice)
+                yield Mistake(f"{which} drew the same order on every rank{cause}", at, advice)
 
 
 def _same_order(last: Together, epoch: Together) -> bool:

@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.utils.data import DataLoader, dataloader
 
-from dpdemo.ranks.events import Fed
+from dpdemo.ranks.events import Fed, loader_name
 from dpdemo.ranks.observe import fetches
 from dpdemo.ranks.observe.fetches import Board
 from dpdemo.ranks.observe.notes import Notes, never_raises, users_line, users_lines
@@ -59,8 +60,7 @@ class LoaderNames:
         known = self.known.setdefault(at, [])
         if (lines, place) not in known:
             known.append((lines, place))
-        number = known.index((lines, place))
-        return f"{at} (loader {number + 1})" if number else at
+        return loader_name(at, known.index((lines, place)))
 
     def drawn(self, loader: Any) -> None:
         """Take note that a loader is drawn from."""
@@ -70,10 +70,10 @@ class LoaderNames:
 
 
 class Unloaded:
-    """Rows that entered a model in training, and came from no loader that is followed."""
+    """Rows that entered a model in training, and came from no loader, or were kept since it was read."""
 
-    def __init__(self, model: str, at: str) -> None:
-        self.model, self.at = model, at
+    def __init__(self, model: str, at: str, kept: str) -> None:
+        self.model, self.at, self.kept = model, at, kept
         self.count = self.sum = 0
         self.rows: list[int] = []
         self.sizes: list[int] = []
@@ -92,7 +92,7 @@ class Unloaded:
     def event(self) -> Fed:
         """Return what is noted of them."""
         rows = tuple(self.rows) if self.count <= MAX_ROWS else None
-        return Fed(self.model, self.at, self.count, self.sum, rows, tuple(self.sizes), self.labels)
+        return Fed(self.model, self.at, self.count, self.sum, rows, tuple(self.sizes), self.labels, self.kept)
 
 
 class LoaderNotes:
@@ -101,12 +101,16 @@ class LoaderNotes:
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
         self.running: dict[int, Pass] = {}
+        self.over: dict[str, Pass] = {}
+        """By loader, the last whole pass: noted once all that it gave was trained on, or with the next."""
+        self.trained_on: set[str] = set()  # loaders whose rows entered a model
         self.names = LoaderNames()
         self.numbers: Counter[str] = Counter()
         self.last: Pass | None = None  # the pass that gave the loop a batch last
         self.doors: list[Pass] = []  # passes over loaders that are reading others
-        self.unloaded: dict[str, Unloaded] = {}
+        self.unloaded: dict[tuple[str, str], Unloaded] = {}
         self.is_joined = False
+        self.draws = 0
 
     def begin(self, loader: Any) -> Pass:
         """Begin an epoch."""
@@ -149,6 +153,8 @@ class LoaderNotes:
         if epoch.inners:
             known = read_before(epoch.inners[-1], prints)
         epoch.drew(batch, prints, known)
+        self.draws += 1
+        epoch.drawn_at = self.draws
         if not epoch.is_inner:
             self.last = epoch
 
@@ -160,16 +166,44 @@ class LoaderNotes:
     def entered(self, model: str, inputs: Any) -> None:
         """Find the rows of a training call among those that were drawn."""
         active = [each for each in self.running.values() if each.last is not None and not each.is_inner]
-        prints = fingerprints(inputs)
-        found = False
         for epoch in active:
             epoch.last.is_followed = True  # type: ignore[union-attr]
-            found |= prints is not None and _linked(epoch, prints)
-        if not found and active:
-            latest = self.last if self.last in active else active[-1]
-            _assume(latest, len(prints.rows) if prints is not None else 0)
-        if not active and prints is not None:
-            self.unloaded.setdefault(model, Unloaded(model, users_line())).add(prints)
+        prints = fingerprints(inputs)
+        number = len(prints.rows) if prints is not None else 0
+        waiting = [each for each in self.over.values() if not each.is_noted]
+        if prints is None or not self._look_up(active, waiting, prints):
+            latest = self._latest(active)
+            if latest is not None:
+                _assume(latest, number)
+            elif prints is not None:
+                kept = next((each.at for each in self.over.values() if _found([each], prints)[0]), "")
+                fed = self.unloaded.setdefault((model, kept), Unloaded(model, users_line(), kept))
+                fed.add(prints)
+        for epoch in waiting:
+            if all(batch.is_used for batch in epoch.waiting):
+                self._note(epoch, is_complete=True)
+
+    def _look_up(self, active: list[Pass], waiting: list[Pass], prints: Fingerprints) -> bool:
+        """Find rows in passes, last of all in those of an evaluation, which may have rows of the training."""
+        passes = sorted([*active, *waiting], key=lambda each: each.drawn_at, reverse=True)
+        self.trained_on |= {each.at for each in passes if each.is_attributed}
+        known = [each for each in passes if each.at in self.trained_on]
+        others = [each for each in passes if each.at not in self.trained_on]
+        if _linked(known, prints) or _linked([each for each in others if not each.is_over], prints):
+            return True
+        for epoch in known:
+            if any(row in epoch.places for column in prints.columns for row in column):
+                _assume(epoch, len(prints.rows))  # it gave these rows several times
+                return True
+        return any(_linked([each], prints) for each in others if each.is_over)
+
+    def _latest(self, active: list[Pass]) -> Pass | None:
+        """Return the pass that most likely gave rows which were changed on their way."""
+        last = self.last
+        is_waiting = last is not None and last.is_attributed and last.is_over and not last.is_noted
+        if is_waiting or last in active:
+            return last
+        return active[-1] if active else None
 
     def trained(self) -> None:
         """Remember that the rows drawn last went into a step, whatever module they went through."""
@@ -177,11 +211,9 @@ class LoaderNotes:
         if epoch is None:
             return
         epoch.was_trained = True
-        if not epoch.is_attributed and id(epoch) in self.running:
-            while epoch.waiting:
-                batch = epoch.waiting.popleft()
-                batch.use(None, len(batch))
-                epoch.close(batch)
+        is_known = epoch.is_attributed or epoch.at in self.trained_on
+        if not is_known and id(epoch) in self.running:
+            epoch.take_all()
 
     @never_raises
     def end(self, epoch: Pass, *, is_complete: bool) -> None:
@@ -189,13 +221,26 @@ class LoaderNotes:
         self.running.pop(id(epoch), None)
         if epoch in self.doors:
             self.doors.remove(epoch)
-        if epoch.is_written or not (epoch.count or is_complete):
+        if epoch.is_over or not (epoch.count or is_complete):
             return
-        epoch.is_written = True
+        epoch.is_over = True
         if epoch.is_inner:  # it is noted with the loader that reads it
             epoch.is_exhausted = is_complete
             return
         epoch.is_joined = self.is_joined
+        before = self.over.pop(epoch.at, None)
+        if before is not None:
+            self._note(before, is_complete=True)
+        if is_complete:
+            self.over[epoch.at] = epoch
+        is_waiting = torch.is_grad_enabled() and not all(each.is_used for each in epoch.waiting)
+        if not (is_complete and is_waiting):
+            self._note(epoch, is_complete=is_complete)
+
+    def _note(self, epoch: Pass, *, is_complete: bool) -> None:
+        if epoch.is_noted:
+            return
+        epoch.is_noted = True
         self.notes.write(epoch.event(is_complete=is_complete))
         for inner in epoch.inners:
             if inner.count and inner.is_indexed and not epoch.is_indexed:
@@ -206,6 +251,8 @@ class LoaderNotes:
         """Note the epochs that are still under way, and rows that came from no loader."""
         for epoch in list(self.running.values()):
             self.end(epoch, is_complete=False)
+        for epoch in self.over.values():
+            self._note(epoch, is_complete=True)
         for each in self.unloaded.values():
             self.notes.write(each.event())
 
@@ -217,34 +264,37 @@ def _reads(door: Pass, loader: Any) -> bool:
     return any(each is loader for each in getattr(door.loader, "__dict__", {}).values())
 
 
-def _linked(epoch: Pass, prints: Fingerprints) -> bool:
-    """Mark the drawn rows that a call's rows hold, the latest batch first; return whether any are found.
+def _found(passes: list[Pass], prints: Fingerprints) -> tuple[list[tuple[Pass, Batch, set[int]]], int]:
+    """Return the drawn rows that a call's rows hold, batch by batch, and how many of these are left.
+
+    What one pass gave is not looked for in the next ones: labels of an evaluation are those of training, too.
+    """
+    used: dict[int, tuple[Pass, Batch, set[int]]] = {}
+    rest = set(range(len(prints.rows)))
+    for column in prints.columns:
+        left = dict(enumerate(column))
+        for epoch in passes:
+            hits = epoch.find(left)
+            for place, (batch, row) in hits.items():
+                used.setdefault(id(batch), (epoch, batch, set()))[2].add(row)
+                del left[place]
+            rest -= hits.keys()
+    return list(used.values()), len(rest)
+
+
+def _linked(passes: list[Pass], prints: Fingerprints) -> bool:
+    """Mark the drawn rows that a call's rows hold; return whether any are found.
 
     If a few are found, the others were cut or changed on their way, and are of the same batch.
     """
-    left, linked = len(prints.rows), None
-    last = [] if epoch.last is None or epoch.last in epoch.waiting else [epoch.last]
-    for batch in (*last, *reversed(epoch.waiting)):
-        places = _places(prints, batch)
-        if places and left > 0:
-            batch.use(places, 0)
-            left -= len(places)
-            epoch.is_attributed, linked = True, linked or batch
-    if linked is not None and left > 0:
-        linked.use(None, left)
-    return linked is not None
-
-
-def _places(prints: Fingerprints, batch: Batch) -> list[int]:
-    """Return the places of a call's rows in a batch, by a column in which they can be told apart."""
-    for column in prints.columns:
-        wanted = set(column)
-        for each in batch.prints.columns if batch.prints is not None else ():
-            if len(set(each)) > 1 or len(each) == 1:
-                places = [place for place, row in enumerate(each) if row in wanted]
-                if 0 < len(places) <= len(column):
-                    return places
-    return []
+    used, num_left = _found(passes, prints)
+    for epoch, batch, rows in used:
+        batch.use(sorted(rows), 0)
+        epoch.is_attributed = True
+    if used and num_left:
+        _, most, _ = max(used, key=lambda each: len(each[2]))
+        most.use(None, num_left)
+    return bool(used)
 
 
 def _assume(epoch: Pass, number: int) -> None:
@@ -253,7 +303,7 @@ def _assume(epoch: Pass, number: int) -> None:
     Only if each rank takes one part of a batch, a call takes less than the whole.
     """
     epoch.is_attributed = True
-    fresh = [each for each in epoch.waiting if not each.num_used]
+    fresh = list(itertools.islice((each for each in list(epoch.waiting) if not each.num_used), 2))
     batch = fresh[0] if fresh else epoch.last
     if batch is not None:
         batch.is_guessed |= len(fresh) > 1

@@ -4,7 +4,7 @@ import operator
 import re
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,10 +29,12 @@ from dpdemo.ranks.observe.notes import users_line
 from dpdemo.ranks.observe.rows import Fingerprints
 
 MAX_ROWS, MAX_LISTS, _MAX_LABELS = 100_000, 16, 1024
-_MAX_SIZES, _MOST_WAITING, _MAX_HELD = 8, 16, 2
+_MAX_SIZES, _MAX_HELD = 8, 2
+_MOST_WAITING = 1 << 14
+"""Rows that were drawn and are kept until a training step takes them: a program may read far ahead."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Batch:
     """A batch that a loop got: its samples' indices and fingerprints, where they are known."""
 
@@ -44,6 +46,11 @@ class Batch:
     num_used: int = 0
     is_guessed: bool = False  # whether another batch may have been trained on in its place
     is_followed: bool = False  # whether a training step came before the pass's next batch
+
+    @property
+    def is_used(self) -> bool:
+        """Whether all of its rows were trained on."""
+        return self.num_used >= len(self)
 
     def __len__(self) -> int:
         if self.indices is not None:
@@ -76,8 +83,11 @@ class Pass:
         self.loader, self.number, self.at = loader, number, at
         self.describe(loader)
         self.pending: deque[Any] = deque()  # indices of batches that workers load in advance
-        self.waiting: deque[Batch] = deque(maxlen=_MOST_WAITING)
+        self.waiting: deque[Batch] = deque()
         """Batches that no training step has taken yet."""
+        self.num_waiting = 0  # rows of those
+        self.places: dict[int, tuple[Batch, int] | None] = {}
+        """By the fingerprint of one column, the row that holds it; None if several do."""
         self.last: Batch | None = None
         self.drawn: list[int | str] = []
         self.rows: list[int] = []
@@ -85,9 +95,10 @@ class Pass:
         self.used: list[int] = []
         self.labels: dict[str, str] = {}
         self.tensors: tuple[int, ...] = ()  # of the last batch, how many elements each tensor has
+        self.drawn_at = 0  # the number of its last batch among those of all passes
         self.count = self.sum = self.num_batches = self.num_used = self.num_followed = 0
         self.is_indexed, self.has_rows, self.are_used_known = self.is_map, True, True
-        self.is_inner = self.was_trained = self.is_written = self.is_exhausted = False
+        self.is_inner = self.was_trained = self.is_over = self.is_noted = self.is_exhausted = False
         self.is_attributed = False  # whether a call of a wrapped module took rows of it
         self.is_dispatched = False  # whether one rank's loader reads for all of them
         self.board = Board()
@@ -137,6 +148,9 @@ class Pass:
         self._keep_last()
         self.last = found = Batch(indices, prints, self.count)
         self.waiting.append(found)
+        self.num_waiting += len(found)
+        if prints is not None and not self.is_inner:
+            self._place(found, prints)
         self.count += len(found)
         self.num_batches += 1
         self.is_indexed &= indices is not None
@@ -151,17 +165,40 @@ class Pass:
                 if len(self.labels) < _MAX_LABELS:
                     self.labels |= {str(row): label for row, label in prints.labels.items()}
 
+    def _place(self, batch: Batch, prints: Fingerprints) -> None:
+        """Remember which row of a batch holds what, unless another row holds the same."""
+        places = self.places
+        for column in prints.columns:
+            for place, row in enumerate(column):
+                here = (batch, place)
+                places[row] = here if places.setdefault(row, here) == here else None
+        while len(places) > _MOST_WAITING:
+            del places[next(iter(places))]
+
+    def find(self, column: Mapping[int, int]) -> dict[int, tuple[Batch, int]]:
+        """Return by their places in a call the rows that hold what one column of it holds."""
+        found = ((place, self.places.get(row)) for place, row in column.items())
+        return {place: hit for place, hit in found if hit is not None}
+
     def _keep_last(self) -> None:
         """Add up what was trained on of the batch before."""
         batch = self.last
         if batch is not None:
             self.num_followed += batch.is_followed
-        while self.waiting and len(self.waiting) >= _MOST_WAITING:
+        while self.waiting and (self.waiting[0].is_used or self.num_waiting > _MOST_WAITING):
             self.close(self.waiting.popleft())
+
+    def take_all(self) -> None:
+        """Count all batches that wait as trained on."""
+        while self.waiting:
+            batch = self.waiting.popleft()
+            batch.use(None, len(batch))
+            self.close(batch)
 
     def close(self, batch: Batch) -> None:
         """Add up what was trained on of a batch that no step will take any more."""
         self.num_used += batch.num_used
+        self.num_waiting -= len(batch)
         if len(batch.used) != batch.num_used or batch.is_guessed:
             self.are_used_known = False
         elif self.number <= MAX_LISTS and self.count <= MAX_ROWS:

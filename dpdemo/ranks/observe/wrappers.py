@@ -68,7 +68,8 @@ def _note_calls(found: TrainingNotes, kind: Any) -> None:
     @found.notes.around(kind, "forward", why="rows enter the model")
     def call(forward: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         model = found.by_module.get(self)
-        is_training = torch.is_grad_enabled() and self.training
+        inner = getattr(self, "module", self)  # Lightning leaves the wrapper itself in evaluation mode
+        is_training = torch.is_grad_enabled() and inner.training
         if model is not None and is_training and is_checked(model.trains):
             found.compare(model, users_line())
         result = forward(self, *args, **kwargs)

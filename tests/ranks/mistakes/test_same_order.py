@@ -28,6 +28,14 @@ def test_one_order_under_two_values_of_set_epoch_is_chance():
     assert texts(*([MADE, *mine] for mine in epochs)) == []
 
 
+def test_a_loader_that_is_read_twice_before_the_next_set_epoch_is_right():
+    epochs = [
+        [epoch(rank, rank + 2, number=each, set_epoch=each // 3, **SHUFFLED) for each in (1, 2, 3, 4)]
+        for rank in (0, 1)
+    ]
+    assert texts(*([MADE, *mine] for mine in epochs)) == []
+
+
 def stream(number, *rows, **values):
     values = {"num_workers": 1, "is_persistent": True, "dataset": number, **values}
     return epoch(number=number, rows=rows, count=2, is_indexed=False, length=None, **values)
