@@ -12,6 +12,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from dpdemo.virtual.ops.known import numbers_of
+from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,6 +166,8 @@ def _as_places(mask: Any) -> list[Any]:
     """Turn a mask that is known into the indices of its truths, one for each dimension; leave all else."""
     is_mask = isinstance(mask, torch.Tensor) and mask.dtype in {torch.bool, torch.uint8}
     numbers = numbers_of(mask) if is_mask else None
+    if is_mask and numbers is None and the_session().current.selects_all:
+        numbers = torch.ones(mask.shape, device="cpu")
     return [mask] if numbers is None else list(numbers.nonzero().unbind(1))
 
 
