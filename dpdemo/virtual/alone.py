@@ -186,7 +186,7 @@ def _forget_meshes() -> None:
     """Clear DTensor's cache, which names the groups of a mesh: an equal mesh has others later."""
     from torch.distributed.tensor import debug
 
-    debug._clear_sharding_prop_cache()
+    debug._clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
 
 
 def _begin_group(original: Callable[..., Any]) -> Callable[..., Any]:
