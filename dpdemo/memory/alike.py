@@ -1,25 +1,27 @@
-"""Replicas that do what another does: they have sizes only, and their GPU's events are the other's.
+"""Replicas that do what another does: stand-ins for them have sizes only.
 
 Under DataParallel all replicas but the first make the same allocations if their chunks are alike. So one of
-them runs, and stand-ins return what the others would: outputs and gradients of the same sizes. What a
-stand-in takes on its GPU counts nothing: `Alike.lanes` puts the events of the one that ran in its place.
+them is made and runs. Stand-ins return outputs of the same sizes in place of the others, and `Alike.lanes`
+puts the events of the one that ran in the place of those on their GPUs. If anything shows that a GPU does
+more than hold a replica, the step is made again without stand-ins.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from dpdemo.calls.seam import around
+from dpdemo.calls.seam import around, replaced
 from dpdemo.calls.tree import flatten, rebuild
 from dpdemo.memory.trace import Lane
 from dpdemo.virtual import VirtualGpus
 from dpdemo.virtual.accounts import ALLOCATED, Event
+from dpdemo.virtual.kinds import in_backward
 from dpdemo.virtual.ops.known import have_equal_numbers
 
+T = TypeVar("T")
 _PLAIN = (bool, int, float, str, type(None), dict, list, tuple)  # of the last three empty ones alone
 _OF_WRAPPER = {"scatter", "replicate", "backward"}
 """The phases in which DataParallel itself allocates on the GPU of a replica."""
@@ -53,32 +55,87 @@ class Alike:
         self._calls: set[tuple[int, frozenset[int]]] = set()  # the GPU of the one that ran, and of the others
         self._made: Counter[int] = Counter()  # outputs of stand-ins by GPU
         self._begun = 0
+        self._is_apart = False  # an output has parts that are no tensors, or backward passes are nested
+        self._devices: list[int] = []  # of the call that was scattered
+        self._ran, self._others = 0, list[int]()  # of its replicas
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Use stand-ins for the length of a `with` block."""
-        self.begin()
-        with around(parallel_apply=self._apply):
-            yield
+    def tried(self, make: Callable[[], T]) -> T | None:
+        """Make a step with stand-ins; return None if it must be made without."""
+        if self.is_off:
+            return None
+        steps: dict[str, Callable[..., Any]] = {
+            "scatter_kwargs": self._scatter,
+            "replicate": self._replicate,
+            "parallel_apply": self._apply,
+        }
+        with around(**steps), replaced(torch.autograd, "_engine_run_backward", self._noting_nested):
+            try:
+                made = make()
+            except Exception:
+                if not any(others for _, others in self._calls):
+                    raise
+                made = None
+        self.is_off = made is None or not self._is_sound
+        return None if self.is_off else made
+
+    def _noting_nested(self, _: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Note a backward pass inside another: the first replica's depends on the others then."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._is_apart = self._is_apart or in_backward()
+            return original(*args, **kwargs)
+
+        return run
 
     def begin(self) -> None:
         """Forget the calls; the events that follow are those of a step."""
         self._calls, self._made, self._begun = set(), Counter(), len(self._log)
+        self._is_apart = False
 
     @property
-    def is_sound(self) -> bool:
-        """Whether all calls had the same stand-ins, and nothing else allocated on their GPUs."""
+    def _is_sound(self) -> bool:
+        """Whether all calls had the same stand-ins, for whole outputs, and their GPUs did nothing else."""
         others = {index for _, indices in self._calls for index in indices}
         found: Counter[int] = Counter()
         for event in self._log[self._begun :]:
             if event[0] == ALLOCATED and event[2] in others and event[5] not in _OF_WRAPPER:
                 found[event[2]] += 1
-        return not others or (len(self._calls) == 1 and found == self._made)
+        is_alike = len(self._calls) == 1 and not self._is_apart
+        return not others or (is_alike and found == self._made)
 
     def lanes(self, lanes: Sequence[Lane]) -> list[Lane]:
         """Return the lanes of all GPUs: those that had stand-ins have the events of the replica that ran."""
         ran, others = next(iter(self._calls), (0, frozenset()))
         return [lanes[ran] if index in others else lane for index, lane in enumerate(lanes)]
+
+    def _scatter(
+        self,
+        proceed: Callable[..., Any],
+        inputs: Any,
+        kwargs: Any,
+        devices: list[int],
+        *args: Any,
+        **given: Any,
+    ) -> Any:
+        chunks, named = proceed(inputs, kwargs, devices, *args, **given)
+        self._devices = [*devices][: len(chunks)]
+        self._ran, self._others = self._groups([*zip(chunks, named, strict=True)], self._devices)
+        return chunks, named
+
+    def _replicate(
+        self,
+        proceed: Callable[..., list[Any]],
+        network: nn.Module,
+        devices: list[int],
+        *args: Any,
+        **given: Any,
+    ) -> list[Any]:
+        """Make no replicas where there will be stand-ins."""
+        if [*devices] != self._devices:
+            self._others = []
+        rest = [index for place, index in enumerate(devices) if place not in self._others]
+        made = iter(proceed(network, rest, *args, **given))
+        return [None if place in self._others else next(made) for place in range(len(devices))]
 
     def _apply(
         self,
@@ -88,22 +145,17 @@ class Alike:
         kwargs: Any,
         devices: list[int],
     ) -> list[Any]:
-        chunks = [*zip(inputs, kwargs, strict=True)]
-        ran, others = self._groups(chunks, devices)
+        ran, others = self._ran, self._others
+        self._devices, self._others = [], []
         self._calls.add((devices[ran], frozenset(devices[place] for place in others)))
         rest = [place for place in range(len(modules)) if place not in others]
-
-        def run(places: list[int]) -> dict[int, Any]:
-            lists = (modules, inputs, kwargs, devices)
-            outputs = proceed(*([each[place] for place in places] for each in lists))
-            return dict(zip(places, outputs, strict=True))
-
-        found = run(rest)
-        if others and any(not isinstance(leaf, (torch.Tensor, *_PLAIN)) for _, leaf in flatten(found[ran])):
-            self._calls.add((-1, frozenset()))  # it returns more than sizes
-            found |= run(others)
-        else:
-            found |= {place: self._stand_in(found[ran], modules[place], chunks[place]) for place in others}
+        lists = (modules, inputs, kwargs, devices)
+        outputs = proceed(*([each[place] for place in rest] for each in lists))
+        found = dict(zip(rest, outputs, strict=True))
+        if any(not isinstance(leaf, (torch.Tensor, *_PLAIN)) for _, leaf in flatten(found[ran])):
+            self._is_apart = True
+        for place in others:
+            found[place] = self._stand_in(found[ran], devices[place], (inputs[place], kwargs[place]))
         return [found[place] for place in range(len(modules))]
 
     def _groups(self, chunks: list[Any], devices: list[int]) -> tuple[int, list[int]]:
@@ -125,17 +177,14 @@ class Alike:
             if live(devices[place]) == live(devices[ran]) and _are_alike(chunks[place], chunks[ran])
         ]
 
-    def _stand_in(self, output: Any, replica: nn.Module, chunk: Any) -> Any:
-        """Return what a replica would, from the output of another."""
-        owners = [*replica.modules()]
-        given = [
-            tensor for module in owners for tensor in vars(module).get("_former_parameters", {}).values()
-        ]
-        given += [leaf for _, leaf in flatten(chunk) if isinstance(leaf, torch.Tensor)]
-        device = given[0].device
-        given = [each for each in dict.fromkeys(given) if each.requires_grad]
+    def _stand_in(self, output: Any, index: int, chunk: Any) -> Any:
+        """Return what a replica on a GPU would, from the output of another."""
+        device = torch.device("cuda", index)
+        given = [leaf for _, leaf in flatten(chunk) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        given.append(torch.empty((), device=device, requires_grad=True))  # in place of the parameters
+        self._made[index] += 1
         tensors = [leaf for _, leaf in flatten(output) if isinstance(leaf, torch.Tensor)]
-        self._made[device.index] += len(tensors)
+        self._made[index] += len(tensors)
         with_graph = [each for each in tensors if each.requires_grad]
         made = iter(_StandIn.apply(with_graph, *given) if with_graph else ())  # type: ignore[no-untyped-call]
 

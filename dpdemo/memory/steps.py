@@ -122,11 +122,8 @@ class Stepper:
         try:
             with warnings.catch_warnings(), users_model():
                 warnings.simplefilter("ignore")  # a model's warnings are about its numbers
-                with self.alike.open():
-                    inputs, loss, lanes = self._traced(batch_size)
-                if not self.alike.is_sound:
-                    self.alike.is_off = True
-                    inputs, loss, lanes = self._traced(batch_size)
+                found = self.alike.tried(lambda: self._traced(batch_size))
+                inputs, loss, lanes = found or self._traced(batch_size)
         except DpdemoError:
             raise
         except Exception as error:

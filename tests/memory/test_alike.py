@@ -6,6 +6,7 @@ import pytest
 import torch
 from fastpart import mostly_slow
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from dpdemo.memory import predict_memory
 from dpdemo.memory.alike import Alike
@@ -73,6 +74,21 @@ class Elsewhere(nn.Module):
         return self.layer(x)
 
 
+class Reentrant(nn.Module):
+    """A model whose blocks are recomputed by a backward pass inside the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(64, 64)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(3))
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=True)
+        return x
+
+
 ALIKE = {
     "linear": {}, "test_alike:Several": {}, "transformer": {}, "rnn": {}, "cnn": {}, "partial": {},
     "hybrid": {},
@@ -91,7 +107,7 @@ def test_stand_ins_change_no_byte(name, monkeypatch, had_stand_ins):
     assert predict(**given) == found
 
 
-@pytest.mark.parametrize("model", ["test_alike:Remembers", "test_alike:Elsewhere"])
+@pytest.mark.parametrize("model", [f"test_alike:{name}" for name in ("Remembers", "Elsewhere", "Reentrant")])
 def test_where_replicas_differ_after_all_each_runs(model, monkeypatch, had_stand_ins):
     found = predict(model)
     assert had_stand_ins[0]
@@ -109,4 +125,38 @@ def test_chunks_of_other_sizes_or_numbers_are_run(had_stand_ins):
         batch_size=8,
         inputs=lambda rows: torch.arange(64.0 * rows).view(rows, 64),
     )
+    assert not had_stand_ins[-1]
+
+
+class Opaque(nn.Module):
+    """A model with an output that gather opens, though it is neither a list nor a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return Pair([self.layer(x), x.sum(1)])
+
+
+class Pair:
+    """Two tensors."""
+
+    def __init__(self, parts):
+        self.parts = [*parts]
+
+    def __iter__(self):
+        return iter(self.parts)
+
+    def mean(self):
+        return self.parts[0].mean()
+
+
+def loss_of_pair(pair):
+    return pair.mean()
+
+
+def test_outputs_that_cannot_be_opened_are_computed(had_stand_ins):
+    predict("test_alike:Opaque", training=Training(loss="test_alike:loss_of_pair"))
+    assert had_stand_ins[0]
     assert not had_stand_ins[-1]
