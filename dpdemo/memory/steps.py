@@ -59,6 +59,10 @@ _WITHOUT_PARAMETERS = (
     "the model asks parameters() for its dtype or device, and replicas have none, on real GPUs too (DP308): "
     "DataParallel cannot run it; {gpus=1} predicts it on one GPU"
 )
+_SPARE_PARAMETERS = (
+    "the model has parameters that no output depends on: name a function that returns "
+    "DistributedDataParallel(model, device_ids=[ordinal], find_unused_parameters=True) in place of the model"
+)
 _SAY_WHAT = (
     "no input was given, and the first layer does not show one: the model got one tensor of "
     "input_size numbers per row; give {input=32x3x224x224}, or {inputs=pkg.mod:function}"
@@ -146,6 +150,8 @@ class Stepper:
         said = f"expected the model to take a batch of {batch_size}, got {failure}"
         if _lacks_numbers(error):
             return RunError(said, hint=_WITH_NUMBERS)
+        if "`find_unused_parameters=True`" in str(error):
+            return RunError(said, hint=_SPARE_PARAMETERS)
         if self.batches.is_guessed:
             return UsageError(said, hint=_SAY_WHAT)
         if failure.replica is None:

@@ -177,6 +177,12 @@ def test_numbers_that_ddp_and_synchronised_norms_read_need_not_be_there():
     assert predict_memory(**given).gpus == predict_memory(numbers=True, **given).gpus
 
 
+def test_unused_parameters_that_ddp_refuses_have_a_way_out():
+    with pytest.raises(RunError, match="finished reduction in the prior iteration") as caught:
+        predict("ddp", model="test_ranks_memory:Spare")
+    assert "find_unused_parameters=True" in caught.value.hint
+
+
 def on_a_mesh_of_two_dimensions():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
