@@ -1,5 +1,6 @@
 """`largest_batch`: the largest batch that fits every GPU, the GPU that limits it, and remedies."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -22,7 +23,7 @@ from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.memory.trace import Lane, fit
 from dpdemo.models.libraries import InputSizes
 from dpdemo.results.memory import MemoryReport
-from dpdemo.results.memorydata import MEDIAN_ERROR, Fit, GpuMemory, Training
+from dpdemo.results.memorydata import Fit, GpuMemory, Training
 from dpdemo.results.wrapping import Wrapping
 
 Law = Callable[[int], list[Lane] | None]
@@ -273,8 +274,9 @@ class _Search:
         return Fit(largest, gpu.device, gpu.phase, missing, len(self._known), remedies, margin)
 
     def _margin(self, gpu: GpuMemory, batch_size: int) -> int:
-        """Return how many rows the method's usual error is worth on a GPU, which was at a batch size."""
+        """Return how many rows the worst published error is worth on a GPU, which was at a batch size."""
         other = max(self._known, key=lambda known: abs(known - batch_size))
         there = next(each for each in self._known[other].gpus if each.device == gpu.device)
         grown = (gpu.needed_bytes - there.needed_bytes) * (1 if batch_size > other else -1)
-        return round(MEDIAN_ERROR * gpu.needed_bytes * abs(batch_size - other) / grown) if grown > 0 else 0
+        share = published().worst * gpu.needed_bytes / grown if grown > 0 else 0
+        return math.ceil(share * abs(batch_size - other))

@@ -73,7 +73,7 @@ def predict(case: Case) -> MemoryReport:
     """Predict the step of a case."""
     with case.opened() as stepper:
         rows = case.rows(stepper.batches.batch_size)
+        shards = case.shards(stepper)  # a step may leave parameters whole
         case.say(f"one step with a batch of {rows}")
-        measured = stepper.measure(rows)
-        found, shards = report_of(case, stepper, measured), case.shards(stepper)
+        found = report_of(case, stepper, stepper.measure(rows))
     return with_all_ranks(case, found, shards)

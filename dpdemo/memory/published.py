@@ -21,8 +21,9 @@ class Published(NamedTuple):
     def note(self) -> str:
         """The line of a report."""
         return (
-            f"Peaks that others measured on real GPUs are predicted to {self.median:.1%} in the median of "
-            f"{self.num_cases} published cases, and to {self.worst:.1%} at worst."
+            f"Give or take: peaks measured on real GPUs are predicted to {self.median:.1%} in the "
+            f"median of {self.num_cases} published cases, and to {self.worst:.1%} at worst; what PyTorch "
+            "reserves for them is less sure (docs/memory.md)."
         ).replace("%", " %")
 
 

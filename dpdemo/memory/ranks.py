@@ -10,7 +10,7 @@ from torch import nn
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import ranks_per_node, world_size
 from dpdemo.errors import UsageError
-from dpdemo.memory.wrapping import checkpointed, own_strategy, with_adapters, wrap
+from dpdemo.memory.wrapping import checkpointed, fsdp1_refused, own_strategy, with_adapters, wrap
 from dpdemo.models.modules import BuiltModel, Load, Placement, build
 from dpdemo.results.devices import spans
 from dpdemo.results.memorydata import GpuMemory
@@ -78,7 +78,8 @@ def _built(config: Config, wrapping: Wrapping, placement: Placement, load: Load)
         return build(config, placement, load)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed)
-        model, inputs = load(config.model, config)
+        with fsdp1_refused():
+            model, inputs = load(config.model, config)
         own = own_strategy(model)
         if own:
             _expect_own(own, model, config, wrapping)

@@ -18,6 +18,7 @@ from torch import nn
 from dpdemo.calls.seam import around
 from dpdemo.calls.tree import tensors_in
 from dpdemo.errors import DpdemoError, RunError, UsageError
+from dpdemo.memory.alike import Alike
 from dpdemo.memory.books import Books
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker, shapes_of
@@ -58,6 +59,10 @@ _WITHOUT_PARAMETERS = (
     "the model asks parameters() for its dtype or device, and replicas have none, on real GPUs too (DP308): "
     "DataParallel cannot run it; {gpus=1} predicts it on one GPU"
 )
+_SPARE_PARAMETERS = (
+    "the model has parameters that no output depends on: name a function that returns "
+    "DistributedDataParallel(model, device_ids=[ordinal], find_unused_parameters=True) in place of the model"
+)
 _SAY_WHAT = (
     "no input was given, and the first layer does not show one: the model got one tensor of "
     "input_size numbers per row; give {input=32x3x224x224}, or {inputs=pkg.mod:function}"
@@ -96,6 +101,8 @@ class Stepper:
         self.hardware = hardware or Hardware()
         self.books = Books(capacities, self.hardware, is_inference=training.inference)
         self._log = gpus.log()
+        self.alike = Alike(gpus, self._log, built.model)
+        self.alike.is_off = batches.has_numbers
         self._marks: list[int] = []
         gpus.count_scratch(self.hardware.scratch_capability)
         self.loss: Loss = make_loss(training.loss)
@@ -119,7 +126,8 @@ class Stepper:
         try:
             with warnings.catch_warnings(), users_model():
                 warnings.simplefilter("ignore")  # a model's warnings are about its numbers
-                inputs, loss, lanes = self._traced(batch_size)
+                found = self.alike.tried(lambda: self._traced(batch_size))
+                inputs, loss, lanes = found or self._traced(batch_size)
         except DpdemoError:
             raise
         except Exception as error:
@@ -142,6 +150,8 @@ class Stepper:
         said = f"expected the model to take a batch of {batch_size}, got {failure}"
         if _lacks_numbers(error):
             return RunError(said, hint=_WITH_NUMBERS)
+        if "`find_unused_parameters=True`" in str(error):
+            return RunError(said, hint=_SPARE_PARAMETERS)
         if self.batches.is_guessed:
             return UsageError(said, hint=_SAY_WHAT)
         if failure.replica is None:
@@ -164,39 +174,40 @@ class Stepper:
         gc.collect()
         self._log[:] = live_events(self._log)
         self._marks = [len(self._log)]
-        if self.training.inference or (self.optimizer is None and self.training.zero_grad == "before"):
-            found = self._step(batch_size)
-            script: tuple[int, ...] = (RESET, 1)
-        elif self.books_twice and self.optimizer is not None:
-            found, script = self._pass_and_steps(batch_size)
-        else:
+        self.alike.begin()
+        if self.books_twice and self.optimizer is not None and not self.training.inference:
+            return self._pass_and_steps(batch_size)
+        script: tuple[int, ...] = (RESET, 1)
+        if not (self.training.inference or (self.optimizer is None and self.training.zero_grad == "before")):
             self._step(batch_size)
             gc.collect()
             self._mark()
-            found, script = self._step(batch_size), (1, RESET, 2)
+            script = (1, RESET, 2)
+        found = self._step(batch_size)
         self._mark()
         return *found, self._lanes(script)
 
-    def _pass_and_steps(
-        self, batch_size: int
-    ) -> tuple[tuple[tuple[tuple[str, Shape], ...], str], tuple[int, ...]]:
+    def _pass_and_steps(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str, list[Lane]]:
         """Make one pass and two steps of the optimizer: the log of the pass is booked twice, if it may be."""
         found = self._step(batch_size, num_updates=2)  # its marks end the pass and each step: parts 1 to 3
         self._mark()  # 4: the loop's variables go
         gc.collect()
         self._mark()
         self._zero_grad()
-        if all(lane.is_closed((1, 2, 4, 5, 6)) for lane in self._lanes((), more=[len(self._log)])):
-            return found, (1, 2, 4, 5, RESET, 6, 1, 3)
         self._mark()
-        return self._step(batch_size), (1, 2, 3, 4, 5, RESET, 6, 7)
+        lanes = self._lanes((1, 2, 4, 5, RESET, 6, 1, 3))
+        if all(lane.is_closed((1, 2, 4, 5, 6)) for lane in lanes):
+            return *found, lanes
+        found = self._step(batch_size)
+        self._mark()
+        return *found, self._lanes((1, 2, 3, 4, 5, RESET, 6, 7))
 
     def _mark(self) -> None:
         self._marks.append(len(self._log))
 
-    def _lanes(self, script: tuple[int, ...], more: Sequence[int] = ()) -> list[Lane]:
-        cuts = [*pairwise([*self._marks, *more])]
-        return lanes_of(self._log, cuts, script, len(self.gpus))
+    def _lanes(self, script: tuple[int, ...]) -> list[Lane]:
+        cuts = [*pairwise(self._marks)]
+        return self.alike.lanes(lanes_of(self._log, cuts, script, len(self.gpus)))
 
     def _step(self, batch_size: int, num_updates: int = 1) -> tuple[tuple[tuple[str, Shape], ...], str]:
         self.gpus.phase = "between steps"

@@ -1,5 +1,6 @@
 """Wrapping a model as a rank does: adapters, checkpoints, then DistributedDataParallel or `fully_shard`."""
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,16 +30,36 @@ def own_strategy(model: nn.Module) -> str:
     """
     found = dict.fromkeys(name for module in model.modules() for name in [_wrapper(module)] if name)
     if "FullyShardedDataParallel" in found:
-        raise UsageError(
-            "expected a model, got one inside FullyShardedDataParallel (FSDP1)",
-            key="model",
-            hint="return the bare model, and {strategy=fsdp2} shards it by `fully_shard`",
-        )
+        raise _refused_fsdp1()
     if len(found) > 1 or _is_nested(model):
         names = " and ".join(NAMES[name] for name in found)
         hint = "return the bare model, or wrap it once"
         raise UsageError(f"expected one wrapper, got a model inside two: {names}", key="model", hint=hint)
     return next(iter(found), "")
+
+
+def _refused_fsdp1() -> UsageError:
+    hint = "return the bare model, and {strategy=fsdp2} shards it by `fully_shard`"
+    return UsageError(
+        "expected a model, got one inside FullyShardedDataParallel (FSDP1)", key="model", hint=hint
+    )
+
+
+@contextmanager
+def fsdp1_refused() -> Iterator[None]:
+    """Name FullyShardedDataParallel in place of what it raises in a `with` block about missing numbers.
+
+    Raises:
+        UsageError: in place of that error.
+
+    """
+    try:
+        yield
+    except Exception as error:
+        frames = traceback.walk_tb((error.__cause__ or error).__traceback__)
+        if any("fully_sharded_data_parallel" in frame.f_code.co_filename for frame, _ in frames):
+            raise _refused_fsdp1() from error
+        raise
 
 
 def _wrapper(module: nn.Module) -> str:

@@ -11,9 +11,7 @@ from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, in_json
 from dpdemo.results.memorydata import (
     KEYS,
-    MEDIAN_ERROR,
     PARTS,
-    WORST_ERROR,
     Answer,
     Fit,
     GpuMemory,
@@ -25,7 +23,7 @@ from dpdemo.results.report import TableReport
 from dpdemo.results.table import Block, Canvas, styled
 from dpdemo.results.wrapping import NAMES, Wrapping
 from dpdemo.sizes import size
-from dpdemo.wording import counted, percent
+from dpdemo.wording import counted
 
 _ASSUMED = {
     "none": "no optimizer", "sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW",
@@ -199,11 +197,6 @@ def _notes(report: MemoryReport) -> Iterator[str]:
     if is_followed(report.gpus):
         context = size(max(gpu.context_bytes for gpu in report.gpus))
         yield f"nvidia-smi shows what PyTorch reserved and the CUDA context, taken for {context} (--reserve)."
-    if report.fit is not None and report.fit.margin:
-        yield (
-            f"Give or take: what PyTorch reserved on a real H100 was off by {percent(MEDIAN_ERROR)} in the "
-            f"median, and by {percent(WORST_ERROR)} at worst (docs/memory.md)."
-        )
     yield from report.notes
 
 

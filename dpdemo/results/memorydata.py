@@ -157,17 +157,13 @@ class Remedy:
     peak_bytes: int
 
 
-MEDIAN_ERROR, WORST_ERROR = 0.04, 0.13
-"""How far reserved bytes on a real H100 were off, in 39 steps of 20 models (docs/memory.md)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The largest batch with which every GPU fits, found by predictions on both sides of it.
 
     `largest` is 0 where not even one sample fits. `binding` is the first GPU that lacks room at the next
     larger batch, and `phase` when; `missing_bytes` is what it lacks there. `margin` is by how many rows the
-    answer moves if a real GPU needs MEDIAN_ERROR more or less than is predicted.
+    answer moves if a real GPU needs more or less than is predicted, as in the worst of the published cases.
     """
 
     largest: int

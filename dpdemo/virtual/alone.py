@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.modules._functions import SyncBatchNorm
 
 from dpdemo.virtual.applying import Attribute, Patch, always, applied
 from dpdemo.virtual.blocks import Kind
@@ -153,6 +154,12 @@ def _patches(block: contextlib.ExitStack) -> list[Patch]:
         Patch(DeviceMesh, "__init__", meshed, "who shards makes one first, and others need no DTensor"),
         *(Patch(owner, "init_process_group", made, "the group exists already") for owner in (_c10d, dist)),
         Patch(
+            SyncBatchNorm,
+            "forward",
+            staticmethod(_during("selects_all", SyncBatchNorm.forward)),
+            "it leaves out ranks without rows, and no number shows that all have some",
+        ),
+        Patch(
             _cpp.Logger, "set_runtime_stats_and_log", always(None), "it warns of devices that it cannot time"
         ),
     ]
@@ -163,14 +170,23 @@ def _patching(original: Callable[..., Any], block: contextlib.ExitStack) -> Call
     is_patched = False
 
     @functools.wraps(original)
-    def make(*args: Any, **kwargs: Any) -> None:
+    def make(self: DeviceMesh, *args: Any, **kwargs: Any) -> None:
         nonlocal is_patched
         if not is_patched:
             is_patched = True
             block.enter_context(applied(_of_shards()))
-        original(*args, **kwargs)
+        original(self, *args, **kwargs)
+        if self.ndim > 1:
+            block.callback(_forget_meshes)
 
     return make
+
+
+def _forget_meshes() -> None:
+    """Clear DTensor's cache, which names the groups of a mesh: an equal mesh has others later."""
+    from torch.distributed.tensor import debug
+
+    debug._clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
 
 
 def _begin_group(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -85,6 +85,7 @@ def _by_device(original: Callable[..., Any]) -> Callable[..., Any]:
             devices.setdefault(tensor.device, []).append(tensor)
         for on_one in devices.values():
             original(group, on_one, size, src)
+        pending.forget()
 
     return broadcast
 
@@ -146,7 +147,9 @@ def _counting_them(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def rebuild(self: Any) -> Any:
         with _making_buckets(self):
-            return original(self)
+            rebuilt = original(self)
+        pending.forget()
+        return rebuilt
 
     return rebuild
 

@@ -49,6 +49,7 @@ class CurrentDevice(threading.local):
     names_host = False  # whether "cpu" in a conversion means the host (a wrapper of tensors moves there)
     makes_buckets = False  # whether the reducer of DistributedDataParallel makes its buckets
     hides_meta = False  # whether a tensor of a GPU without numbers is no meta tensor (see `alone.py`)
+    selects_all = False  # whether a mask without numbers is taken to hide nothing (see `alone.py`)
     inside = False  # whether a `VirtualGpuMode` was entered in this thread
 
     def __init__(self) -> None:

@@ -129,6 +129,12 @@ def in_ddp_on_the_host():
     return nn.parallel.DistributedDataParallel(Net())
 
 
+def in_fsdp1():
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(Net())
+
+
 def in_ddp_twice():
     return nn.parallel.DistributedDataParallel(in_ddp())
 
@@ -148,6 +154,67 @@ def in_data_parallel():
     return nn.DataParallel(Net())
 
 
+class Spare(nn.Module):
+    """A layer that normalises rows, and one that nothing calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.spare = nn.SyncBatchNorm(64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def in_ddp_with_a_spare_layer():
+    return nn.parallel.DistributedDataParallel(Spare().cuda(), device_ids=[0], find_unused_parameters=True)
+
+
+def test_numbers_that_ddp_and_synchronised_norms_read_need_not_be_there():
+    given = {
+        "model": "test_ranks_memory:in_ddp_with_a_spare_layer", "gpus": 2, "strategy": "ddp",
+        "batch_size": 99, "inputs": ["99x64"],
+    }  # fmt: skip
+    assert predict_memory(**given).gpus == predict_memory(numbers=True, **given).gpus
+
+
+def test_unused_parameters_that_ddp_refuses_have_a_way_out():
+    with pytest.raises(RunError, match="finished reduction in the prior iteration") as caught:
+        predict("ddp", model="test_ranks_memory:Spare")
+    assert "find_unused_parameters=True" in caught.value.hint
+
+
+def on_a_mesh_of_two_dimensions():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("data", "tensor"))
+    model = parallelize_module(
+        nn.Sequential(nn.Linear(64, 50), nn.Linear(50, 5)).cuda(), mesh["tensor"],
+        {"0": ColwiseParallel(), "1": RowwiseParallel()},
+    )  # fmt: skip
+    return fully_shard(model, mesh=mesh["data"])
+
+
+def test_each_rank_of_a_mesh_has_groups_of_its_own():
+    first, *_, last = predict(model="test_ranks_memory:on_a_mesh_of_two_dimensions", gpus=4).gpus
+    assert (first.device, last.device) == ("cuda:0", "cuda:3")
+    assert last.peak_bytes <= first.peak_bytes
+
+
+def never_resharded():
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(Net(250).cuda())
+    model.set_reshard_after_backward(False)
+    return model
+
+
+def test_shards_are_uneven_also_where_a_step_leaves_parameters_whole():
+    first, *_, last = predict(model="test_ranks_memory:never_resharded", gpus=3).gpus
+    assert last.peak_bytes < first.peak_bytes
+
+
 @pytest.mark.parametrize(("strategy", "function"), [("ddp", "in_ddp"), ("fsdp2", "sharded")])
 def test_a_function_may_wrap_its_model_itself(strategy, function):
     own = predict(strategy, model=f"test_ranks_memory:{function}")
@@ -161,6 +228,7 @@ def test_a_function_may_wrap_its_model_itself(strategy, function):
         ({"blocks": ("Blok",)}, UsageError, "expected the class of a module of the model, got Blok"),
         ({"strategy": "ddp", "model": "test_ranks_memory:in_ddp_twice"}, UsageError, "expected one wrapper"),
         ({"model": "test_ranks_memory:in_ddp"}, UsageError, "got one that is in DistributedDataParallel"),
+        ({"model": "test_ranks_memory:in_fsdp1"}, UsageError, r"FullyShardedDataParallel \(FSDP1\)"),
         ({"model": "test_ranks_memory:in_data_parallel"}, UsageError, "got one that is in DataParallel"),
         ({"model": "test_ranks_memory:sharded", "mixed": "bf16"}, UsageError, "which wraps its model"),
         (

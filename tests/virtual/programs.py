@@ -97,6 +97,10 @@ MODELS = {
         ),
         lambda: (numbers(6, 3, 16, 16).contiguous(memory_format=torch.channels_last),),
     ),
+    "convolution of rows with channels last": (  # the linear layers copy rows that are not in order
+        lambda: nn.Sequential(Channels(nn.Linear(16, 8)), nn.Conv2d(8, 8, 3), Channels(nn.Linear(8, 16))),
+        lambda: (numbers(6, 16, 9, 9).contiguous(memory_format=torch.channels_last),),
+    ),
     "batch norm of rows that were turned": (  # the layer after it copies what is not in order
         lambda: nn.Sequential(Turned(nn.BatchNorm1d(8)), nn.Linear(8, 5)),
         lambda: (numbers(6, 9, 8),),
@@ -247,6 +251,17 @@ def evaluation(model_and_batch, context):
         del output
 
     return run
+
+
+class Channels(nn.Module):
+    """Its part gets the channels as the last dimension."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return self.part(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class Turned(nn.Module):

@@ -119,3 +119,15 @@ def test_an_aborted_mesh_leaves_no_traceback(tmp_path):
     assert done.stdout.count("aborted") == 2
     assert "Traceback" not in done.stdout + done.stderr
     assert "deprecated" not in done.stdout + done.stderr
+
+
+def test_collectives_of_ddp_that_are_over_hold_no_tensors(join, gpus):
+    join()
+    torch.cuda.set_device(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).cuda()
+    ddp = torch.nn.parallel.DistributedDataParallel(net, device_ids=[0])
+    buffers, parameters = [*net.buffers()], [*net.parameters()]
+    for _ in range(2):  # buckets are made again before the second
+        ddp(torch.ones(3, 4).cuda()).mean().backward()
+    del ddp
+    assert gpus.live_bytes(0) == 512 * (len(buffers) + 2 * len(parameters))

@@ -15,6 +15,7 @@ from torch import nn
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
 from dpdemo.models import modules as models
+from dpdemo.virtual import virtual_gpus
 
 pytestmark = pytest.mark.usefixtures("without_collector")
 
@@ -77,3 +78,35 @@ def test_one_hot_looks_at_its_numbers_on_the_cpu_alone():
 
     moved = [other for _, _, other in differences(program)]
     assert any(isinstance(page, dict) and page.get("num_device_to_host") == 0 for page in moved)
+
+
+def _turned_layer_norm(gpu):
+    data = torch.randn(3, 4, 5, device=gpu, requires_grad=True)
+    result = F.layer_norm(data, [5])
+    return torch.autograd.grad(result, data, torch.ones(3, 5, 4, device=gpu).transpose(1, 2))[0]
+
+
+def _convolution(gpu, data, weight):
+    formats = torch.contiguous_format, torch.channels_last
+    shapes = (2, 3, 9, 9), (4, 3, 3, 3)
+    pair = [
+        torch.randn(shape, device=gpu).to(memory_format=formats[last])
+        for shape, last in zip(shapes, (data, weight), strict=True)
+    ]
+    return F.conv2d(*pair)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _turned_layer_norm,
+        *(lambda gpu, d=d, w=w: _convolution(gpu, d, w) for d in (False, True) for w in (False, True)),
+    ],
+    ids=["layer norm", "convolution", "of the kernel", "of the data", "of both"],
+)
+def test_results_are_laid_out_alike(make):
+    strides = []
+    for storage in ("cpu", "meta"):
+        with virtual_gpus(1, storage=storage):
+            strides.append(make("cuda:0").stride())
+    assert strides[0] == strides[1]

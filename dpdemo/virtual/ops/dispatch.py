@@ -20,7 +20,7 @@ from dpdemo.virtual.ops.known import META
 from dpdemo.virtual.ops.mismatch import compares_all
 from dpdemo.virtual.ops.mode import VirtualGpuMode, actions
 from dpdemo.virtual.ops.operands import NUMBER, USERS, check_cpu_operands, place, survey
-from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps
+from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps, note_hosts
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.ops.rules import RULES
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS, scratch_bytes
@@ -97,7 +97,9 @@ def _make_bucket(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
     Its tables of indices are on the host; C++ names no device for them, and the parameters' for buckets.
     """
     if func is not torch.ops.aten.empty.memory_format or "device" not in kwargs:
-        return _execute(session, func, args, kwargs, None)
+        result = _execute(session, func, args, kwargs, None)
+        note_hosts(session, result)  # also if they are filled from a GPU
+        return result
     kwargs.pop("pin_memory", None)
     result = _execute(session, func, args, kwargs, session.current.index)
     label = label_of(result, session.key)

@@ -45,6 +45,15 @@ def numbers_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return None if shadow is None else _seen_through(tensor, shadow)
 
 
+def have_equal_numbers(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors of one shape have the same numbers, or both none that are known."""
+    numbers, others = numbers_of(tensor), numbers_of(other)
+    if numbers is None or others is None:
+        return numbers is others
+    with torch._C._DisableTorchDispatch():
+        return torch.equal(numbers, others)
+
+
 def _seen_through(tensor: torch.Tensor, shadow: _Shadow) -> torch.Tensor | None:
     """Look at a shadow as `tensor` looks at its storage."""
     with torch._C._DisableTorchDispatch():

@@ -31,12 +31,15 @@ _NO_TIMEOUT = "FutureWrappingWork::wait() with finite timeout"
 
 def note_outstanding(work: Any) -> None:
     """Remember a collective that the program may not wait for, until it is over."""
-    _forget()
+    forget()
     _outstanding.append(work)
 
 
-def _forget(work: Any = None) -> None:
-    """Forget collectives that are over, and so their tensors, and one that the program has waited for."""
+def forget(work: Any = None) -> None:
+    """Forget collectives that are over, and so their tensors, and one that the program has waited for.
+
+    C++ waits for its own unseen (DistributedDataParallel's do): who called it asks for this afterwards.
+    """
     if _outstanding:
         _outstanding[:] = [each for each in _outstanding if each is not work and not each.is_completed()]
 
@@ -127,7 +130,7 @@ def _raising(original: Callable[..., bool]) -> Callable[..., bool]:
             if timeout is None or _NO_TIMEOUT not in str(error):
                 raise
             result = _wait_for(self.get_future(), timeout)
-        _forget(self)
+        forget(self)
         if _failures:
             future = None
             with contextlib.suppress(RuntimeError):  # gloo's sends have none

@@ -111,7 +111,7 @@ def made_by_cpp(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def _is_cpps(tensor: torch.Tensor, key: str, is_unheld: bool) -> bool:
     if is_unheld:
-        return key in notes_of(tensor) or not tensor.dim()  # numbers become tensors out of sight
+        return bool(notes_of(tensor).get(key, not tensor.dim()))  # numbers become tensors out of sight
     notes_of(tensor).pop(key, None)
     return False
 
@@ -119,9 +119,14 @@ def _is_cpps(tensor: torch.Tensor, key: str, is_unheld: bool) -> bool:
 def note_cpps(session: Session, result: Any) -> None:
     """Mark the tensors of a result as C++'s own."""
     for tensor in flat_tensors(result):
-        notes_of(tensor)[session.host_key] = True
+        notes_of(tensor).setdefault(session.host_key, True)
 
 
 def note_users(session: Session, tensor: torch.Tensor) -> None:
     """Note that a tensor is a user's, or written with what is."""
     notes_of(tensor).pop(session.host_key, None)
+
+
+def note_hosts(session: Session, tensor: torch.Tensor) -> None:
+    """Note that a tensor is on the host, though C++ made it and views it."""
+    notes_of(tensor)[session.host_key] = False

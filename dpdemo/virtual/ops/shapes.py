@@ -12,6 +12,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from dpdemo.virtual.ops.known import numbers_of
+from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +77,33 @@ def _batch_norm_backward(grad: Tensor, data: Tensor, *args: Any) -> tuple[Tensor
     return tuple(result if is_wanted else None for result, is_wanted in zip(results, wanted, strict=True))
 
 
+def _format_of_cudnn(data: Tensor, weight: Tensor) -> torch.memory_format:
+    """Return the layout in which cuDNN convolves: channels last if either is (native/ConvUtils.h)."""
+    formats = {suggest_memory_format(data), suggest_memory_format(weight)}
+    is_double = torch.float64 in {data.dtype, weight.dtype}
+    last = next((each for each in formats if each is not torch.contiguous_format), None)
+    return torch.contiguous_format if last is None or is_double or weight.dim() < 4 else last
+
+
+@shape_of(aten.convolution.default, why="it does not know the device, and writes rows in order")
+def _convolution(data: Tensor, weight: Tensor, *args: Any) -> Tensor:
+    result: Tensor = aten.convolution.default(data, weight, *args)
+    is_batch = data.dim() == weight.dim()
+    return torch.empty_like(result, memory_format=_format_of_cudnn(data, weight)) if is_batch else result
+
+
+@shape_of(
+    aten.native_layer_norm_backward.default,
+    why="CUDA writes rows in order, whatever the gradient's (native/cuda/layer_norm_kernel.cu)",
+)
+def _layer_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
+    first, *others = aten.native_layer_norm_backward.default(*args)
+    return (
+        None if first is None else torch.empty_like(first, memory_format=torch.contiguous_format),
+        *others,
+    )
+
+
 @shape_of(aten.log_sigmoid_forward.default, why="CUDA keeps no buffer beside it (native/Activation.cpp)")
 def _log_sigmoid(data: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(data), data.new_empty(0)
@@ -138,6 +166,8 @@ def _as_places(mask: Any) -> list[Any]:
     """Turn a mask that is known into the indices of its truths, one for each dimension; leave all else."""
     is_mask = isinstance(mask, torch.Tensor) and mask.dtype in {torch.bool, torch.uint8}
     numbers = numbers_of(mask) if is_mask else None
+    if is_mask and numbers is None and the_session().current.selects_all:
+        numbers = torch.ones(mask.shape, device="cpu")
     return [mask] if numbers is None else list(numbers.nonzero().unbind(1))
 
 
