@@ -243,6 +243,18 @@ def test_a_sum_divided_by_all_ranks_rows_is_named():
     assert text.endswith("the loss is a sum divided by 8, as on one process, and then averaged")
 
 
+def test_rows_gathered_without_their_gradients_are_named():
+    step = ranks_and_one([4, 4], factor=0.5)
+
+    def covering_all(each):
+        made = replace(each.detail.backward[0], averaged=(32.0,), over=((8, 4),))
+        return replace(each, detail=replace(each.detail, backward=(made,)))
+
+    step = replace(step, ranks=tuple(map(covering_all, step.ranks)), one=covering_all(step.one))
+    (text,) = texts(step)
+    assert "1/2 of one process's: each rank's loss has the rows of all ranks" in text
+
+
 def test_a_sum_that_is_multiplied_by_the_ranks_has_no_divisor_of_its_own():
     found = judged([_divided_by_rows(4.0, 2.0)])  # such as the number of all ranks' tokens
     assert (found.verdict, found.remarks) == ("equal", ())
