@@ -136,6 +136,14 @@ def test_fewer_rows_are_not_checked():
     assert "one process trained on 4 rows where the ranks trained on 8" in found.reason
 
 
+def test_stages_of_a_pipeline_are_not_checked():
+    step = ranks_and_one([4, 4])
+    whole = replace(step.one.event, names=("0.weight", "0.bias", "1.weight", "1.bias"))
+    found = judged([replace(step, one=replace(step.one, event=whole))])
+    assert (found.verdict, found.mistakes) == ("not checked", ())
+    assert "each rank trains a part of the model, as a stage of a pipeline does" in found.reason
+
+
 def test_a_difference_without_a_cause_is_not_called_a_mistake():
     step = ranks_and_one([4, 4])
     x, y = rows(8)
