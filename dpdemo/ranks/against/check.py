@@ -119,12 +119,13 @@ class Check:
         found = judged(steps, remarks)
         if found.verdict == "equal" or reason_not_comparable(steps):
             return found
-        if any(side.event.norms for step in steps for side in step.ranks):
+        whole, has_norms = steps, any(side.event.norms for step in steps for side in step.ranks)
+        if has_norms:
             settings = replace(settings, has_own_norms=True)
             own, _ = self._steps(logs, settings)
-            alone = judged(own, remarks) if own else found
+            has_norms, alone = bool(own), judged(own, remarks) if own else found
             if alone.verdict == "equal":
-                return _by_norms(alone, steps)
+                return _by_norms(alone, whole)
             if alone.verdict == "different":
                 remark = "each rank's own statistics of BatchNorm are left out of the comparison"
                 return replace(alone, remarks=(*alone.remarks, remark))
@@ -139,7 +140,8 @@ class Check:
             for key, step in zip(keys, steps, strict=True)
             if key in others
         ]
-        return judged(steps, remarks) if steps else found
+        final = judged(steps, remarks) if steps else found
+        return _by_norms(final, whole) if has_norms and final.verdict == "equal" else final
 
     def _steps(self, logs: Sequence[RankLog], settings: Settings) -> tuple[list[Step], list[str]]:
         """Run one rank, and return the steps that all made; remarks say what else the reader must know."""

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from dpdemo.ranks.against.numbers import kept, put
+from dpdemo.ranks.against.numbers import as_bytes, kept, put, tensor_of
 from dpdemo.ranks.events import NotedDraw
 from dpdemo.ranks.observe.notes import around, users_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dpdemo.ranks.against.state import State
     from dpdemo.ranks.against.store import Kept
 
@@ -86,21 +88,36 @@ def _of_all_ranks(state: State, name: str, at: str, number: int, out: torch.Tens
         return _of_one_rank(state, name, at, number, out)
     events = sorted(ranks.draws.get((name, at, number), {}).items())
     values: list[Kept] = [ranks.stores[rank].read(event.stored) for rank, event in events]
-    if not values or len({(value.dtype, value.shape[1:]) for value in values}) > 1:
+    if not values or len({(value.dtype, len(value.shape)) for value in values}) > 1:
         return out
     first = values[0]
-    rows = sum(value.shape[0] for value in values)
-    is_one = all(value == first for value in values) or name == "randperm" or first.shape == (1,)
-    if is_one or (ranks.trained and out.shape[0] != rows):
+    if len(values) == len(ranks.owners) and (data := joined(name, values, tuple(out.shape))):
+        put(out, data, first.dtype)
+    elif (
+        all(value == first for value in values) or ranks.trained or name == "randperm" or first.shape == (1,)
+    ):
         put(out, first.data, first.dtype)
-        return out
-    if len(values) < len(ranks.owners):
-        return out
-    data = b"".join(value.data for value in values)
-    if out.shape[0] != rows:
+    elif len(values) == len(ranks.owners) and len({value.shape[1:] for value in values}) == 1:
+        rows = sum(value.shape[0] for value in values)
         out = torch.cat([out.detach()] * -(-rows // max(1, out.shape[0])))[:rows].clone()
-    put(out, data, first.dtype)
+        put(out, b"".join(value.data for value in values), first.dtype)
     return out
+
+
+def joined(name: str, values: Sequence[Kept], shape: tuple[int, ...]) -> bytes:
+    """Return the ranks' numbers in rank order, if `shape` has room for them along one dimension."""
+    shapes = [value.shape for value in values]
+    for dim, own in enumerate(shapes[0]):
+        rows = [each[dim] for each in shapes]
+        is_like_first = all((*each[:dim], own, *each[dim + 1 :]) == shapes[0] for each in shapes)
+        if not is_like_first or (*shapes[0][:dim], sum(rows), *shapes[0][dim + 1 :]) != shape:
+            continue
+        with torch._C._DisableTorchDispatch():
+            parts = [tensor_of(value) for value in values]
+            if name == "randperm":  # which row of the rank's own, as in mixup
+                parts = [part + sum(rows[:rank]) for rank, part in enumerate(parts)]
+            return as_bytes(torch.cat(parts, dim))
+    return b""
 
 
 def _of_one_rank(state: State, name: str, at: str, number: int, out: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,10 @@ Words = tuple[str, str, str]
 """The reason, the remedy and the line."""
 _MANY = 32
 _SUM = "take a mean, or multiply the sum by the number of ranks"
+_GATHERED = (
+    "each rank's loss has the rows of all ranks, but gradients reach only the rank's own, and are averaged"
+)
+_GATHER = "gather with gradients (torch.distributed.nn.functional.all_gather), or multiply by the ranks"
 _SCALED = "multiply by the number of ranks only a sum that is divided by all ranks' number of elements"
 
 
@@ -93,6 +97,9 @@ def _of_loss(step: Step, alpha: float) -> Words | None:
     if losses is None or not near(alpha, losses[1].elements[0] / (num * losses[0].elements[0])):
         return None
     mine, single = (each.elements[0] for each in losses)
+    has_all_rows = losses[0].over == losses[1].over and max(map(math.prod, losses[0].over), default=1) > 1
+    if near(mine, single) and has_all_rows:
+        return _GATHERED, _GATHER, at
     if near(mine, single):
         return (*_of_sum(losses[0].averaged[0], losses[0].divisors[0], num), at)
     micro = len(step.data[0].detail.backward)

@@ -75,9 +75,8 @@ def _is_skipped(step: Step) -> bool:
 def reason_not_comparable(steps: Sequence[Step]) -> str:
     """Return why steps cannot be compared at all, or nothing."""
     for step in steps:
-        names = {side.event.names for side in (*step.ranks, step.one)}
-        if len(names) > 1:
-            return "the optimizers of the ranks, or of one process, have other parameters"
+        if reason := _other_parameters(step):
+            return reason
         if len({side.event.is_skipped for side in step.data}) > 1:
             return f"a gradient scaler left out step {step.number} on some ranks only"
         if _is_skipped(step):
@@ -89,6 +88,16 @@ def reason_not_comparable(steps: Sequence[Step]) -> str:
         if step.one_sided():
             return f"{named(step.one_sided())} got a gradient on one side only"
     return ""
+
+
+def _other_parameters(step: Step) -> str:
+    """Return how the optimizers' parameters differ, if they do."""
+    *ranks, one = (side.event.names for side in (*step.ranks, step.one))
+    if sum(map(len, ranks)) == len(one) > len(ranks[0]):
+        return "each rank trains a part of the model, as a stage of a pipeline does"
+    return (
+        "the optimizers of the ranks, or of one process, have other parameters" if {*ranks} != {one} else ""
+    )
 
 
 def reason_unsure(step: Step) -> str:

@@ -72,6 +72,14 @@ def kept(tensor: torch.Tensor) -> Kept:
     return Kept(str(local.dtype), tuple(local.shape), as_bytes(flat(tensor)))
 
 
+def tensor_of(value: Kept) -> torch.Tensor:
+    """Return a tensor that was kept, on the CPU."""
+    dtype = getattr(torch, value.dtype.removeprefix("torch."))
+    if not value.data:
+        return torch.empty(value.shape, dtype=dtype, device="cpu")
+    return torch.frombuffer(bytearray(value.data), dtype=dtype).reshape(value.shape)
+
+
 def put(tensor: torch.Tensor, data: bytes, dtype: str, nudge: float = 0.0) -> bool:
     """Set a tensor's numbers; return whether type and size fit."""
     local: Any = getattr(tensor, "_local_tensor", tensor)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim import optimizer as optimizers
 
 from dpdemo.ranks.against.numbers import as_bytes, kept, proportional, sampled
@@ -237,6 +238,7 @@ def watch(state: State) -> None:
     _follow_scalers(found)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         _follow_clipping(found, name)
+    _follow_fsdp(found)
 
 
 def _follow_scalers(found: Steps) -> None:
@@ -256,6 +258,15 @@ def _follow_scalers(found: Steps) -> None:
         if self._enabled and self._scale is not None:
             found.state.scale = value(self._scale)
         return result
+
+
+def _follow_fsdp(found: Steps) -> None:
+    """Follow FSDP1's own clipping, which calls PyTorch's function on one process only."""
+
+    @around(FullyShardedDataParallel, "clip_grad_norm_")
+    def clip(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        found.clip(list(self.parameters()))
+        return run(self, *args, **kwargs)
 
 
 def _follow_clipping(found: Steps, name: str) -> None:

@@ -136,6 +136,14 @@ def test_fewer_rows_are_not_checked():
     assert "one process trained on 4 rows where the ranks trained on 8" in found.reason
 
 
+def test_stages_of_a_pipeline_are_not_checked():
+    step = ranks_and_one([4, 4])
+    whole = replace(step.one.event, names=("0.weight", "0.bias", "1.weight", "1.bias"))
+    found = judged([replace(step, one=replace(step.one, event=whole))])
+    assert (found.verdict, found.mistakes) == ("not checked", ())
+    assert "each rank trains a part of the model, as a stage of a pipeline does" in found.reason
+
+
 def test_a_difference_without_a_cause_is_not_called_a_mistake():
     step = ranks_and_one([4, 4])
     x, y = rows(8)
@@ -241,6 +249,18 @@ def test_a_fixed_divisor_of_a_ranks_size_is_no_mistake():
 def test_a_sum_divided_by_all_ranks_rows_is_named():
     (text,) = texts(_divided_by_rows(8.0))
     assert text.endswith("the loss is a sum divided by 8, as on one process, and then averaged")
+
+
+def test_rows_gathered_without_their_gradients_are_named():
+    step = ranks_and_one([4, 4], factor=0.5)
+
+    def covering_all(each):
+        made = replace(each.detail.backward[0], averaged=(32.0,), over=((8, 4),))
+        return replace(each, detail=replace(each.detail, backward=(made,)))
+
+    step = replace(step, ranks=tuple(map(covering_all, step.ranks)), one=covering_all(step.one))
+    (text,) = texts(step)
+    assert "1/2 of one process's: each rank's loss has the rows of all ranks" in text
 
 
 def test_a_sum_that_is_multiplied_by_the_ranks_has_no_divisor_of_its_own():

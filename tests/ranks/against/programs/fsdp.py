@@ -36,9 +36,9 @@ def main():
         reduction = "sum" if MISTAKE == "sum" else "mean"
         nn.functional.cross_entropy(model(x.cuda()), y.cuda(), reduction=reduction).backward()
         if KIND == "fsdp1":
-            model.clip_grad_norm_(10.0)
+            model.clip_grad_norm_(0.01)
         else:
-            nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
         optimizer.step()
         optimizer.zero_grad()
     dist.destroy_process_group()
