@@ -37,8 +37,9 @@ class Finder(MetaPathFinder):
         """Return where the module is; programs ask that without importing it, too."""
         if fullname != self.name:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        found = (finder.find_spec(fullname, path, target) for finder in others)
+        # those before it were asked, and another of this kind would ask it again
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ()
+        found = (finder.find_spec(fullname, path, target) for finder in later)
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
             self._follow(spec.loader)
@@ -48,7 +49,7 @@ class Finder(MetaPathFinder):
         load = loader.exec_module  # type: ignore[attr-defined]
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # type: ignore[attr-defined]
+            vars(loader).pop("exec_module", None)
             self.run(load, module)
             sys.meta_path.remove(self)
 

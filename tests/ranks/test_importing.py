@@ -30,6 +30,19 @@ def test_it_is_done_once_after_the_module_is_loaded(module, questions):
     assert sys.meta_path == finders
 
 
+@pytest.mark.parametrize("questions", [0, 2], ids=["imported at once", "asked for before"])
+def test_two_may_wait_for_one_module(module, questions):
+    seen, finders = [], list(sys.meta_path)
+    for name in ("first", "second"):
+        when_imported(module, lambda found, name=name: seen.append((name, found.value)))
+    for _ in range(questions):
+        assert importlib.util.find_spec(module) is not None
+    importlib.import_module(module)
+    importlib.reload(sys.modules[module])
+    assert sorted(seen) == [("first", 3), ("second", 3)]
+    assert sys.meta_path == finders
+
+
 def test_a_module_that_is_there_is_taken_at_once():
     seen = []
     when_imported("sys", seen.append)
