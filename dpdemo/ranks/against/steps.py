@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim import optimizer as optimizers
 
 from dpdemo.ranks.against.numbers import as_bytes, kept, proportional, sampled
@@ -22,6 +21,7 @@ from dpdemo.ranks.events import NotedStep
 from dpdemo.ranks.observe.models import parameters_of
 from dpdemo.ranks.observe.notes import around, never_raises, users_line
 from dpdemo.ranks.observe.numbers import checksum, value
+from dpdemo.startup.hook import when_imported
 
 if TYPE_CHECKING:
     from dpdemo.ranks.against.state import State
@@ -263,10 +263,13 @@ def _follow_scalers(found: Steps) -> None:
 def _follow_fsdp(found: Steps) -> None:
     """Follow FSDP1's own clipping, which calls PyTorch's function on one process only."""
 
-    @around(FullyShardedDataParallel, "clip_grad_norm_")
-    def clip(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        found.clip(list(self.parameters()))
-        return run(self, *args, **kwargs)
+    def follow(module: Any) -> None:
+        @around(module.FullyShardedDataParallel, "clip_grad_norm_")
+        def clip(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            found.clip(list(self.parameters()))
+            return run(self, *args, **kwargs)
+
+    when_imported("torch.distributed.fsdp.fully_sharded_data_parallel", follow)
 
 
 def _follow_clipping(found: Steps, name: str) -> None:
