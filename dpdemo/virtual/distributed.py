@@ -18,8 +18,9 @@ import torch.distributed as dist
 from torch.distributed import constants, rpc
 
 from dpdemo.virtual.applying import always, replace, stands_in, wraps
+from dpdemo.virtual.kinds import after_backward
 from dpdemo.virtual.labels import flat_tensors, gpu_of, label_of, stamp
-from dpdemo.virtual.ops import c10d, pending  # noqa: F401 - c10d registers
+from dpdemo.virtual.ops import c10d, pending  # noqa: F401 - c10d registers, and pending: after cuda_build
 from dpdemo.virtual.ops.collectives import gpu_of_group
 from dpdemo.virtual.process_groups import (
     HAS_SECOND,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _WHY = "NCCL's name over gloo"
+after_backward.append(pending.forget)  # what DistributedDataParallel waits for in C++
 _c10d: Any = dist.distributed_c10d
 _cpp: Any = torch._C._distributed_c10d
 

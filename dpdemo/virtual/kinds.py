@@ -118,6 +118,10 @@ def noting_blocks(original: Callable[..., None]) -> Callable[..., None]:
     return make
 
 
+after_backward: list[Callable[[], object]] = []
+"""Each is called once a backward pass has ended."""
+
+
 def around_backward(run: Callable[[], Any]) -> Any:
     """Run backward. Live temporaries become activations first; parameters' `.grad` become gradients after."""
     if in_backward():
@@ -126,6 +130,8 @@ def around_backward(run: Callable[[], Any]) -> Any:
     if session.ledger.accounts is not None:
         session.ledger.accounts.keep_temporaries()
     result = run()
+    for listener in after_backward:
+        listener()
     for module in tuple(session.modules):
         for parameter in module._parameters.values():
             if parameter is not None and parameter.is_leaf:

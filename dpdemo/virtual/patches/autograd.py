@@ -21,7 +21,6 @@ from torch.autograd.function import BackwardCFunction
 from dpdemo.virtual.applying import Attribute, replace, stands_in
 from dpdemo.virtual.kinds import around_backward
 from dpdemo.virtual.labels import as_cpp, gpu_of, has_operators_of_its_own, notes_of, stamp
-from dpdemo.virtual.ops import pending
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -103,7 +102,6 @@ def _run_engine_(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             _check_gradient("", place, gpu_of(output), gradient)
     with the_session().current.having("keeps_graph", bool(args[1])):
         results = around_backward(lambda: _run_engine(outputs, *args, **kwargs))
-    pending.forget()
     for gradient, tensor in zip(results or (), args[3] or (), strict=False):
         if isinstance(tensor, torch.Tensor):
             _settle(gradient, tensor)
