@@ -21,9 +21,8 @@ class NormAndReLU(nn.BatchNorm1d):
 rank, size = start()
 norm = NormAndReLU(12)
 norm = norm.train()  # right: norm = nn.Sequential(nn.BatchNorm1d(12), nn.ReLU())
-model = nn.SyncBatchNorm.convert_sync_batchnorm(
-    nn.Sequential(nn.Linear(6, 12), norm, nn.Linear(12, 3))
-)  # here
+layers = nn.Sequential(nn.Linear(6, 12), norm, nn.Linear(12, 3))
+model = nn.SyncBatchNorm.convert_sync_batchnorm(layers)  # here
 model = DistributedDataParallel(model.cuda())
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(2):

@@ -23,8 +23,12 @@ def seconds(work: Callable[[], object], times: int = 1) -> float:
 
 
 def medians(many: int, *works: Callable[[], object], clock: Callable[..., float] = seconds) -> list[float]:
-    """Return the median time of each piece of work: all take turns, and a first round warms up."""
-    turns = [[clock(work) for work in works] for _ in range(rounds(many) + 1)][1:]
+    """Return the median time of each piece of work: all take turns, and a first round warms up.
+
+    With --quick that round is the only one.
+    """
+    turns = [[clock(work) for work in works] for _ in range(1 if QUICK else many + 1)]
+    turns = turns[1:] or turns
     return [statistics.median(column) for column in zip(*turns, strict=True)]
 
 
