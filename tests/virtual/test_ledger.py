@@ -154,7 +154,7 @@ steps = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(steps, max_size=40))
 def test_the_peak_is_told_as_if_all_that_lived_then_had_been_noted(program):
     ledger, oracle = Ledger(NUM_GPUS), Oracle()
