@@ -151,9 +151,9 @@ def grain(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches
 
 @rule("streaming", "mosaicml-streaming 0.13.0, base/partition/orig.py, StreamingDataset on one node")
 def streaming(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
-    """Give each rank every n-th position of an order that is padded with some of its last samples.
+    """Deal the samples to the ranks in turn, after padding with some of the last ones.
 
-    Where there are too few of those, it is padded with its own beginning.
+    With fewer samples than that takes, the padding comes from the beginning.
     """
     short = -samples % ranks
     first = samples - ranks - short + 1  # the last samples, but for those that the same ranks would repeat
@@ -164,13 +164,13 @@ def streaming(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Bat
 
 @rule("litdata", "litdata 0.2.76, utilities/shuffle.py, StreamingDataset: several ranks drop by default")
 def litdata(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
-    """Give each rank a stretch of whole batches, as many to each, and leave the rest out."""
+    """Split the samples into one run of whole batches per rank, all equally long; leave the rest out."""
     return _stretches(samples, ranks, batch, drop_last or ranks > 1)
 
 
 @rule("litdata-uneven", "litdata 0.2.76, utilities/shuffle.py, StreamingDataset(drop_last=False)")
 def litdata_uneven(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
-    """Give each rank a stretch of whole batches, as many to each, and the rest to the last one."""
+    """Split the samples into one run of whole batches per rank; the last rank also takes the rest."""
     return _stretches(samples, ranks, batch, drop_last)
 
 

@@ -35,7 +35,7 @@ SYMPTOMS = (
     "devices",  # exceptions about tensors on two GPUs
     "difference",  # results or gradients that are not one GPU's, or cannot be joined; or those of one probe
 )
-"""What a finding can be about, and another one explain, from special to general."""
+"""Kinds of symptom that a finding is about and another can explain, from special to general."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Rule(RulePage):
 
     look: Look
     symptoms: tuple[str, ...]
-    """What all its findings are about; () for a rule whose findings are always causes."""
+    """Symptoms that all its findings are about; () for a rule whose findings are always causes."""
     explains: tuple[str, ...]
     """The symptoms that its errors and warnings explain."""
     of_training: bool

@@ -71,7 +71,7 @@ def _called_otherwise(case, finding):
 
 
 def after_the_call(case, finding):
-    """What a printed statement behind the call leaves in the model, and what a plain call does."""
+    """State of the model after the printed statement, and after a plain call."""
     path = re.search(r"model\.module\.([\w.]+)", finding.after)[1].rstrip(".")
     with virtual_gpus(4):
         alone, given = case.factory()

@@ -51,7 +51,7 @@ def golden():
 
 @pytest.mark.parametrize("case", mostly_slow(TRIGGERS, 3), ids=str)
 def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case, tmp_path, monkeypatch):
-    """A consequence is not reported beside its cause; a repair that is no example can be put in as it is."""
+    """Causes hide their consequences, and printed repairs work as they are."""
     report = report_on(case)
     messages = [finding.message for finding in report.findings if finding.code == case.code]
     assert messages, f"only {report.codes}"

@@ -1,4 +1,4 @@
-"""What a model's modules hold outside of their registered parameters, buffers and submodules."""
+"""Attributes of a model's modules besides registered parameters, buffers and submodules."""
 
 import itertools
 import re
@@ -29,7 +29,7 @@ def held_in(core: nn.Module) -> Iterator[Held]:
 
 
 class _Around(NamedTuple):
-    """What belongs to the model: its modules by identity, with their paths, and its tensors."""
+    """A model's modules by identity, with their paths, and its tensors."""
 
     tree: dict[int, str]
     registered: set[int]

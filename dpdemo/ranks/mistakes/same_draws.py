@@ -52,7 +52,7 @@ def _are_alike(row: list[tuple[Drawn, ...]], team: Team) -> bool:
     }
     first = [draws[0] for draws in row if draws]
     if any(each.name == _ORDER for each in first):
-        return False  # an order of rows: whether these are the same is seen by what they hold
+        return False  # a shuffling order: `same_rows` compares the rows themselves
     return (
         len({each.step for each in first}) >= _FEWEST
         and len({each.sum for each in first}) > 1
