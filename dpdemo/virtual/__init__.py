@@ -15,7 +15,8 @@ How it is made, one mechanism per file, in the order to read them:
     ledger.py      what each GPU holds, and what was moved; accounts.py: what the bytes are for, and kinds.py:
                    how that comes to light; caching.py, recorder.py: the caching allocator's view
     transfer.py    moving tensors, with gradients that travel back
-    applying.py    `@stands_in`: how an attribute of PyTorch is replaced, and put back
+    applying.py    `@stands_in`: how an attribute of PyTorch is replaced, and put back; signatures.py: whether
+                   what goes around a function takes all its calls
     block.py       `virtual_gpus(n)`, over state.py, which knows the block that is open; gpus.py: its figures
     distributed.py NCCL's name over gloo, and process_groups.py: its groups
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
+from dpdemo.virtual.signatures import check_fits
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -132,11 +134,16 @@ class Patches:
             names: of the function there; several where a class has it under more than one.
             why: the reason.
 
+        Raises:
+            TypeError: by the decorator, if a call that suits PyTorch's function would not suit the one around
+                it (`signatures.py`).
+
         """
 
         def put(observer: Callable[..., Any]) -> Callable[..., Any]:
             owners = owner if isinstance(owner, tuple) else (owner,)
             original = getattr(owners[0], names[0])
+            check_fits(original, observer)
 
             @functools.wraps(original)
             def call(*args: Any, **kwargs: Any) -> Any:

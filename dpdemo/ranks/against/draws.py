@@ -50,7 +50,7 @@ def watch(state: State) -> None:
 
 def _around(state: State, owner: Any, name: str) -> None:
     @around(owner, name)
-    def drawn(draw: Any, *args: Any, **kwargs: Any) -> Any:
+    def drawn(draw: Any, /, *args: Any, **kwargs: Any) -> Any:
         out = draw(*args, **kwargs)
         if torch.compiler.is_compiling() or not state.is_started or state.is_done:
             return out

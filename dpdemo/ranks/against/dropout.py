@@ -22,7 +22,7 @@ def turn_off() -> None:
     torch.dropout = _same
 
     @around(functional, "scaled_dot_product_attention")
-    def attend(attention: Any, *args: Any, **kwargs: Any) -> Any:
+    def attend(attention: Any, /, *args: Any, **kwargs: Any) -> Any:
         if "dropout_p" in kwargs:
             kwargs["dropout_p"] = 0.0
         if len(args) > _PLACE:
@@ -30,7 +30,7 @@ def turn_off() -> None:
         return attention(*args, **kwargs)
 
     @around(nn.RNNBase, "__init__")
-    def recurrent(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def recurrent(init: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         self.dropout = 0.0
 

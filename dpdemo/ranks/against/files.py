@@ -56,7 +56,7 @@ def note(state: State) -> None:
     sys.addaudithook(audit)
 
     @around(torch.serialization, "save")
-    def saved(save: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    def saved(save: Any, /, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         touched(f)
         save(obj, f, *args, **kwargs)
 
@@ -131,7 +131,7 @@ def give_view(state: State) -> None:
         _follow_open(files, owner)
 
     @around(os, "open")
-    def os_open(run: Any, path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
+    def os_open(run: Any, /, path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("dir_fd") is not None or _is_tempfiles(path, files):
             return run(path, flags, *args, **kwargs)
         where = files.write(path, keeps=True) if _writes("", flags) else files.read(path)
@@ -144,11 +144,11 @@ def give_view(state: State) -> None:
     _follow_folders(files)
 
     @around(torch.serialization, "save")
-    def saved(save: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    def saved(save: Any, /, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         save(obj, files.write(f), *args, **kwargs)
 
     @around(torch.serialization, "load")
-    def loaded(load: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+    def loaded(load: Any, /, f: Any, *args: Any, **kwargs: Any) -> Any:
         return load(files.read(f), *args, **kwargs)
 
     torch.save, torch.load = saved, loaded
@@ -165,7 +165,7 @@ def _is_tempfiles(path: Any, files: PrivateFiles) -> bool:
 
 def _follow_open(files: PrivateFiles, owner: Any) -> None:
     @around(owner, "open")
-    def opened(run: Any, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+    def opened(run: Any, /, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if _writes(mode, 0):
             return run(files.write(file, keeps=set(mode).isdisjoint("wx")), mode, *args, **kwargs)
         return run(files.read(file), mode, *args, **kwargs)
@@ -173,7 +173,7 @@ def _follow_open(files: PrivateFiles, owner: Any) -> None:
 
 def _follow_read(files: PrivateFiles, name: str) -> None:
     @around(os, name)
-    def read(run: Any, *args: Any, **kwargs: Any) -> Any:
+    def read(run: Any, /, *args: Any, **kwargs: Any) -> Any:
         if args and kwargs.get("dir_fd") is None:
             args = (files.read(args[0]), *args[1:])
         return run(*args, **kwargs)
@@ -181,7 +181,7 @@ def _follow_read(files: PrivateFiles, name: str) -> None:
 
 def _follow_removal(files: PrivateFiles, name: str) -> None:
     @around(os, name)
-    def remove(run: Any, path: Any, *, dir_fd: int | None = None) -> None:
+    def remove(run: Any, /, path: Any, *, dir_fd: int | None = None) -> None:
         where = files.read(path) if dir_fd is None else path
         if where is not path or dir_fd is not None or files._path(path) is None:
             run(where, dir_fd=dir_fd)
@@ -194,7 +194,7 @@ def _follow_removal(files: PrivateFiles, name: str) -> None:
 
 def _follow_folders(files: PrivateFiles) -> None:
     @around(os, "mkdir")
-    def mkdir(run: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+    def mkdir(run: Any, /, path: Any, *args: Any, **kwargs: Any) -> None:
         is_there = files.exists(path) and files.read(path) is path
         if is_there or kwargs.get("dir_fd") is not None or _is_tempfiles(path, files):
             run(path, *args, **kwargs)
@@ -202,7 +202,7 @@ def _follow_folders(files: PrivateFiles) -> None:
             run(files.write(path), *args, **kwargs)
 
     @around(shutil, "rmtree")
-    def rmtree(run: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+    def rmtree(run: Any, /, path: Any, *args: Any, **kwargs: Any) -> None:
         where = files.read(path)
         if where is not path or files._path(path) is None:
             run(where, *args, **kwargs)
@@ -213,7 +213,7 @@ def _follow_folders(files: PrivateFiles) -> None:
     for name in ("rename", "replace"):
 
         @around(os, name)
-        def move(run: Any, src: Any, dst: Any, **kwargs: Any) -> None:
+        def move(run: Any, /, src: Any, dst: Any, **kwargs: Any) -> None:
             private = files.read(src)
             if private is src and files._path(src) is not None:
                 private = files.write(src, keeps=True)
@@ -223,5 +223,5 @@ def _follow_folders(files: PrivateFiles) -> None:
 
 def _follow_safetensors(files: PrivateFiles, module: Any) -> None:
     @around(module, "serialize_file")
-    def serialize_file(run: Any, tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
+    def serialize_file(run: Any, /, tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
         return run(tensors, files.write(filename), *args, **kwargs)

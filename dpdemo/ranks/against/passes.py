@@ -187,7 +187,7 @@ def watch(state: State) -> None:
     found = Passes(state)
 
     @around(nn.Module, "__call__")
-    def called(call: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    def called(call: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return call(self, *args, **kwargs)
         is_outermost = not state.counts["depth"] and state.is_started and not state.is_done
@@ -200,7 +200,7 @@ def watch(state: State) -> None:
             state.counts["depth"] -= 1
 
     @around(torch.autograd, "backward")
-    def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+    def backward(run: Any, /, tensors: Any, *args: Any, **kwargs: Any) -> None:
         found.begin_backward(tensors)
         run(tensors, *args, **kwargs)
         found.end_backward()
@@ -210,16 +210,16 @@ def watch(state: State) -> None:
 
 def _follow_norms(state: State) -> None:
     @around(_BatchNorm, "forward")
-    def normalized(normalize: Any, self: Any, rows: Any) -> Any:
+    def normalized(normalize: Any, /, self: Any, input: Any) -> Any:  # noqa: A002 - PyTorch's name
         if not self.training or isinstance(self, SyncBatchNorm) or state.is_done:
-            return normalize(self, rows)
+            return normalize(self, input)
         number = len(state.window.norms)
-        state.window.norms.append(rows.shape[0])
+        state.window.norms.append(input.shape[0])
         if state.settings.has_own_norms:
             sizes = _rows_of_ranks(state, number)
-            if sizes and sum(sizes) == rows.shape[0]:
-                return torch.cat([normalize(self, part) for part in rows.split(sizes)])
-        return normalize(self, rows)
+            if sizes and sum(sizes) == input.shape[0]:
+                return torch.cat([normalize(self, part) for part in input.split(sizes)])
+        return normalize(self, input)
 
 
 def _rows_of_ranks(state: State, number: int) -> list[int]:

@@ -69,7 +69,7 @@ def watch(state: State) -> None:
     signature = inspect.signature(DataLoader.__init__)
 
     @around(DataLoader, "__init__")
-    def made(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def made(init: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs).arguments
         del given["self"]
         init(self, **{**given, **_IN_PROCESS})
@@ -78,7 +78,7 @@ def watch(state: State) -> None:
         vars(self)["_dpdemo_made"] = f"{at} #{state.counts['made', at]}"
 
     @around(iterator, "__init__")
-    def begun(init: Any, self: Any, loader: Any) -> None:
+    def begun(init: Any, /, self: Any, loader: Any) -> None:
         init(self, loader)
         at = users_line()
         state.counts["pass", at] += 1
@@ -88,7 +88,7 @@ def watch(state: State) -> None:
             self._dataset_fetcher.collate_fn = _noting(state, this, is_collated=self._auto_collation)
 
     @around(iterator, "_next_data")
-    def next_data(take: Any, self: Any) -> Any:
+    def next_data(take: Any, /, self: Any) -> Any:
         this: Pass = self._dpdemo_pass
         if torch.is_grad_enabled():
             state.pass_ = this
@@ -109,7 +109,7 @@ def watch(state: State) -> None:
 
 def _with_length_of_ranks(state: State) -> None:
     @around(DataLoader, "__len__")
-    def length(own: Any, self: Any) -> Any:
+    def length(own: Any, /, self: Any) -> Any:
         found = state.ranks.lengths.get(vars(self).get("_dpdemo_made", ""))
         if found is None:
             return own(self)

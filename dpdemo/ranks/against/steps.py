@@ -215,8 +215,8 @@ def watch(state: State) -> None:
     found = Steps(state)
 
     @around(optimizers.Optimizer, "add_param_group")
-    def made(add: Any, self: Any, group: Any) -> None:
-        add(self, group)
+    def made(add: Any, /, self: Any, param_group: Any) -> None:
+        add(self, param_group)
         if self not in state.optimizers:
             state.optimizers.append(self)
 
@@ -243,7 +243,7 @@ def watch(state: State) -> None:
 
 def _follow_scalers(found: Steps) -> None:
     @around(torch.amp.GradScaler, "step")
-    def scaled(step: Any, self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def scaled(step: Any, /, self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         found.has_stepped = False
         result = step(self, optimizer, *args, **kwargs)
         if not found.has_stepped:
@@ -253,7 +253,7 @@ def _follow_scalers(found: Steps) -> None:
         return result
 
     @around(torch.amp.GradScaler, "scale")
-    def scale(multiply: Any, self: Any, outputs: Any) -> Any:
+    def scale(multiply: Any, /, self: Any, outputs: Any) -> Any:
         result = multiply(self, outputs)
         if self._enabled and self._scale is not None:
             found.state.scale = value(self._scale)
@@ -265,7 +265,7 @@ def _follow_fsdp(found: Steps) -> None:
 
     def follow(module: Any) -> None:
         @around(module.FullyShardedDataParallel, "clip_grad_norm_")
-        def clip(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        def clip(run: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
             found.clip(list(self.parameters()))
             return run(self, *args, **kwargs)
 
@@ -274,7 +274,7 @@ def _follow_fsdp(found: Steps) -> None:
 
 def _follow_clipping(found: Steps, name: str) -> None:
     @around(nn.utils.clip_grad, name)
-    def clip(run: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+    def clip(run: Any, /, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         found.clip(given)
         return run(given, *args, **kwargs)

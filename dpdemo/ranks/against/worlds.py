@@ -22,7 +22,7 @@ def note_owner(state: State) -> None:
     """Note which rank has the same rows as this one: the first of those that tensor parallelism joins."""
 
     @around(parallel, "parallelize_module")
-    def parallelize(run: Any, module: Any, device_mesh: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def parallelize(run: Any, /, module: Any, device_mesh: Any = None, *args: Any, **kwargs: Any) -> Any:
         out = run(module, device_mesh, *args, **kwargs)
         if device_mesh is not None:
             state.owner = int(device_mesh.mesh.min())
@@ -35,18 +35,18 @@ def let_run_alone() -> None:
         when_imported(f"{package}.plugins.environments.torchelastic", _without_validation)
 
     @around(meshes, "init_device_mesh")
-    def init_device_mesh(make: Any, device_type: str, mesh_shape: Any, **kwargs: Any) -> Any:
+    def init_device_mesh(make: Any, /, device_type: str, mesh_shape: Any, **kwargs: Any) -> Any:
         return make(device_type, (1,) * len(mesh_shape), **kwargs)
 
     @around(dist.distributed_c10d, "new_group")
-    def new_group(make: Any, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def new_group(make: Any, /, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         if ranks is not None and 0 not in ranks:
             return dist.GroupMember.NON_GROUP_MEMBER
         return make(None if ranks is None else [0], *args, **kwargs)
 
     @around(DistributedSampler, "__init__")
-    def sampler(init: Any, self: Any, rows: Any = None, *_: Any, **kwargs: Any) -> None:
-        init(self, kwargs.pop("dataset", rows), **{**kwargs, "num_replicas": 1, "rank": 0})
+    def sampler(init: Any, /, self: Any, dataset: Any, *_: Any, **kwargs: Any) -> None:
+        init(self, dataset, **{**kwargs, "num_replicas": 1, "rank": 0})
 
     vars(dist).update(init_device_mesh=init_device_mesh, new_group=new_group)
 
@@ -57,7 +57,7 @@ def mark_partitions() -> None:
     @never_raises
     def follow(module: Any) -> None:
         @around(module.DeepSpeedZeroOptimizer, "__init__")
-        def made(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        def made(init: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
             init(self, *args, **kwargs)
             for partition in self.single_partition_of_fp32_groups:
                 partition._fsdp_flattened = True

@@ -46,7 +46,7 @@ def watch(notes: Notes) -> None:
     def follow(module: Any) -> None:
         # `save` itself may be imported by name before
         @notes.around(module, "_save_state_dict", why="a checkpoint is saved")
-        def save(run: Any, *args: Any, **kwargs: Any) -> Any:
+        def save(run: Any, /, *args: Any, **kwargs: Any) -> Any:
             sums.clear()
             result = run(*args, **kwargs)
             saved(args, kwargs)
@@ -54,7 +54,7 @@ def watch(notes: Notes) -> None:
 
     def plan(module: Any) -> None:
         @notes.around(module.DefaultSavePlanner, "create_local_plan", why="its state is flat by then")
-        def create(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        def create(run: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
             planned(self.state_dict)
             return run(self, *args, **kwargs)
 

@@ -115,7 +115,7 @@ def watch(notes: Notes, backward_passes: Callable[[], int]) -> CollectiveNotes:
     c10d: Any = dist.distributed_c10d
 
     @notes.around(c10d, "_new_group_with_tag", why="all ranks have to make a group")
-    def new_group(make: Any, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def new_group(make: Any, /, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         everyone = list(range(dist.get_world_size()))
         chosen = everyone if ranks is None else sorted(ranks)
         if kwargs.get("use_local_synchronization"):  # torch names the group by how many there are
@@ -126,7 +126,7 @@ def watch(notes: Notes, backward_passes: Callable[[], int]) -> CollectiveNotes:
 
     @notes.around((c10d, dist), "split_group", why="all ranks have to split a group")
     def split_group(
-        split: Any, parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any
+        split: Any, /, parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         made.made_group("split_group", split_ranks, dist.get_process_group_ranks(parent_pg))
         return split(parent_pg, split_ranks, *args, **kwargs)

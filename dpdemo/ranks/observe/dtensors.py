@@ -30,19 +30,19 @@ def watch(notes: Notes) -> None:
 
     def follow(module: Any) -> None:
         @notes.around(module.DTensor, "from_local", why="ranks may give other tensors as the same")
-        def from_local(make: Any, local_tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        def from_local(make: Any, /, local_tensor: Any, *args: Any, **kwargs: Any) -> Any:
             made = make(local_tensor, *args, **kwargs)
             note(local_tensor, made)
             return made
 
     replaced = Replaced(notes)
 
-    def joined(module: Any) -> None:
-        @notes.around(module, "parallelize_module", why="its ranks compute the same rows")
-        def parallelize(run: Any, model: Any, device_mesh: Any = None, *args: Any, **kwargs: Any) -> Any:
-            replaced.begin(model)
-            made = run(model, device_mesh, *args, **kwargs)
-            replaced.end(model)
+    def joined(parallel: Any) -> None:
+        @notes.around(parallel, "parallelize_module", why="its ranks compute the same rows")
+        def parallelize(run: Any, /, module: Any, device_mesh: Any = None, *args: Any, **kwargs: Any) -> Any:
+            replaced.begin(module)
+            made = run(module, device_mesh, *args, **kwargs)
+            replaced.end(module)
             note_joined(device_mesh)
             return made
 

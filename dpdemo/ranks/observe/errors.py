@@ -57,7 +57,7 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
 
     @notes.around(sys, "excepthook", why="a rank ends by an exception")
     def excepthook(
-        before: Any, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        before: Any, /, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         if not note(kind, error, trace):
             before(kind, error, trace)
@@ -73,7 +73,7 @@ def watch_processes(around: Callable[..., Wrap]) -> None:
     """Also note an exception that ends the function of a process, in this one or one forked from it."""
 
     @around(BaseProcess, "run", why="a rank that is a function ends by an exception")
-    def noted_run(run: Any, self: BaseProcess) -> None:
+    def noted_run(run: Any, /, self: BaseProcess) -> None:
         try:
             run(self)
         except BaseException as error:

@@ -69,15 +69,15 @@ def watch(notes: Notes) -> None:
     for kind in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
 
         @notes.around(kind, "fetch", why="a data set may draw random numbers")
-        def fetch(run: Any, self: Any, index: Any) -> Any:
+        def fetch(run: Any, /, self: Any, possibly_batched_index: Any) -> Any:
             board = Board.now
             if board is None or board.fetches >= _FETCHES:
-                return run(self, index)
+                return run(self, possibly_batched_index)
             board.fetches += 1
             before: tuple[int, ...] = ()
             with contextlib.suppress(Exception):  # NumPy may have another generator
                 before = states()
-            result = run(self, index)
+            result = run(self, possibly_batched_index)
             if before:
                 never_raises(board.note)(before)
             return result

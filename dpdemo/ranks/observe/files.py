@@ -127,6 +127,6 @@ def watch(notes: Notes, collectives: Callable[[], int]) -> None:
     sys.addaudithook(audit)
 
     @notes.around((torch.serialization, torch), "save", why="C++ writes the file")
-    def saved(save: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    def saved(save: Any, /, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         found.wrote(f)
         save(obj, f, *args, **kwargs)

@@ -145,7 +145,7 @@ def follow_program(gpus: VirtualGpus) -> Callable[[], object]:
     errors.watch_processes(patches.around)
 
     @waiting.around((c10d, dist), "init_process_group", why="this process becomes a rank")
-    def join(_: Any, *args: Any, **kwargs: Any) -> Any:
+    def join(_: Any, /, *args: Any, **kwargs: Any) -> Any:
         if undo():
             follow(gpus, is_late=True)
         return c10d.init_process_group(*args, **kwargs)

@@ -31,7 +31,7 @@ def watch(notes: Notes) -> None:
 
     def follow(module: Any) -> None:
         @notes.around(module.FSDPParam, "init_all_gather_outputs", why="it gathers a block")
-        def gather(run: Any, *args: Any, **kwargs: Any) -> None:
+        def gather(run: Any, /, *args: Any, **kwargs: Any) -> None:
             noting_blocks(run)(*args, **kwargs)
 
     notes.when_imported("torch.distributed.fsdp._fully_shard._fsdp_param", follow)

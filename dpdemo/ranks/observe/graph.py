@@ -175,7 +175,7 @@ def watch(notes: Notes) -> GraphNotes:
     found = GraphNotes(notes)
 
     @notes.around(torch.autograd, "backward", why="the graph of a loss is known then")
-    def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+    def backward(run: Any, /, tensors: Any, *args: Any, **kwargs: Any) -> None:
         found.begins(tensors)
         try:
             run(tensors, *args, **kwargs)

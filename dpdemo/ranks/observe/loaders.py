@@ -320,7 +320,7 @@ def watch(notes: Notes) -> LoaderNotes:
     _name(found, DataLoader)
 
     @notes.around(Join, "__enter__", why="unequal numbers of batches are expected")
-    def joins(enter: Any, self: Any) -> Any:
+    def joins(enter: Any, /, self: Any) -> Any:
         found.is_joined = True
         return enter(self)
 
@@ -333,7 +333,7 @@ def _name(found: LoaderNotes, kind: Any) -> None:
     """Name each loader of a class by the line that makes it."""
 
     @found.notes.around(kind, "__init__", why="a loader is named by the line that makes it")
-    def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def made(make: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         with contextlib.suppress(Exception):
             vars(self)["_dpdemo_at"] = found.names.name(self)
@@ -352,18 +352,18 @@ def _follow_iterators(found: LoaderNotes) -> None:
     around = found.notes.around
 
     @around(base, "__init__", why="an epoch begins")
-    def begun(init: Any, self: Any, loader: Any) -> None:
+    def begun(init: Any, /, self: Any, loader: Any) -> None:
         begin(self, loader)
         init(self, loader)
 
     @around(base, "_reset", why="persistent workers begin another epoch")
-    def begun_again(reset: Any, self: Any, loader: Any, first_iter: bool = False) -> None:
+    def begun_again(reset: Any, /, self: Any, loader: Any, first_iter: bool = False) -> None:
         if not first_iter:
             begin(self, loader)
         reset(self, loader, first_iter)
 
     @around(base, "_next_index", why="the sampler draws indices")
-    def drawn(draw: Any, self: Any) -> Any:
+    def drawn(draw: Any, /, self: Any) -> Any:
         indices = draw(self)
         epoch = vars(self).get("_dpdemo_epoch")
         if epoch is not None:
@@ -371,7 +371,7 @@ def _follow_iterators(found: LoaderNotes) -> None:
         return indices
 
     @around(base, "__next__", "next", why="the loop gets a batch")
-    def taken(take: Any, self: Any) -> Any:
+    def taken(take: Any, /, self: Any) -> Any:
         epoch: Pass | None = vars(self).get("_dpdemo_epoch")
         if epoch is None:
             return take(self)
@@ -407,7 +407,7 @@ def _wrap(found: LoaderNotes, owner: Any) -> None:
         return  # a patch leaves no generator function behind, so this also holds the second time
 
     @found.notes.around(owner, "__iter__", why="it gives the loop other batches than torch's iterator")
-    def iterate(original: Any, self: Any) -> Iterator[Any]:
+    def iterate(original: Any, /, self: Any) -> Iterator[Any]:
         return _through(found, self, original(self))
 
 

@@ -122,7 +122,7 @@ def watch(notes: Notes, training: TrainingNotes) -> LoadNotes:
     found = LoadNotes(notes, training)
 
     @notes.around(torch.nn.Module, "load_state_dict", why="keys are left out")
-    def load(run: Any, self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+    def load(run: Any, /, self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         is_own = False
         with contextlib.suppress(Exception):
             is_own = _is_own(self, state_dict)
@@ -132,12 +132,12 @@ def watch(notes: Notes, training: TrainingNotes) -> LoadNotes:
         return result
 
     @notes.around(torch.optim.Optimizer, "load_state_dict", why="an optimizer takes a state")
-    def restore(run: Any, self: Any, state_dict: Any) -> None:
+    def restore(run: Any, /, self: Any, state_dict: Any) -> None:
         run(self, state_dict)
         found.restored(self, state_dict)
 
     @notes.around(Ledger, "allocate", why="a line puts tensors on another rank's GPU")
-    def allocate(run: Any, self: Any, allocation: Any, live: int, nbytes: int) -> Any:
+    def allocate(run: Any, /, self: Any, allocation: Any, live: int, nbytes: int) -> Any:
         result = run(self, allocation, live, nbytes)
         found.allocated(allocation.index, nbytes)
         return result

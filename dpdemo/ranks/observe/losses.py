@@ -106,7 +106,7 @@ def watch(notes: Notes, drawn: Callable[[], tuple[int, ...]]) -> None:
     found = LossNotes(notes, drawn)
 
     @notes.around(torch.autograd, "backward", why="the reductions of a loss are known then")
-    def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+    def backward(run: Any, /, tensors: Any, *args: Any, **kwargs: Any) -> None:
         handles: list[Any] = []
         try:
             handles = found.begin(tensors)

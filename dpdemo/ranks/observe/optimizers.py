@@ -207,7 +207,7 @@ def watch(notes: Notes, training: TrainingNotes) -> OptimizerNotes:
     notes.patches.apply(Patch(lr_scheduler.LRScheduler, "last_epoch", _Counted(found), why))
 
     @notes.around(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", why="norms of shards differ")
-    def clip(run: Any, parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+    def clip(run: Any, /, parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
         listed = list(parameters) if isinstance(parameters, Iterator) else parameters
         found.clipped([listed] if isinstance(listed, torch.Tensor) else listed, total_norm)
         return run(listed, max_norm, total_norm, *args, **kwargs)

@@ -72,7 +72,7 @@ def watch(notes: Notes, collectives: Callable[[], int]) -> None:
     for name in ("numpy", "tolist"):
 
         @notes.around(torch.Tensor, name, why="the program makes a list or an array of a tensor")
-        def converted(convert: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        def converted(convert: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
             result = convert(self, *args, **kwargs)
             found.converted(self, sys._getframe(2))  # an observer's own lists are none of the program's
             return result

@@ -327,7 +327,7 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
     found = TrainingNotes(notes, loaders)
 
     @notes.around(torch.autograd, "backward", why="a backward pass begins and ends")
-    def backward(run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+    def backward(run: Any, /, tensors: Any, *args: Any, **kwargs: Any) -> None:
         found.pass_begins(tensors)
         run(tensors, *args, **kwargs)
         found.pass_ended()
@@ -335,25 +335,27 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
     know, know_norm = never_raises(found.reduced.know), never_raises(found.norms.add)
 
     @notes.around(_BatchNorm, "forward", why="statistics are those of one rank")
-    def normalized(normalize: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    def normalized(normalize: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.training and not isinstance(self, SyncBatchNorm):
             know_norm(self)
         return normalize(self, *args, **kwargs)
 
     @notes.around(optimizers.Optimizer, "add_param_group", why="the program may reduce these by hand")
-    def add_param_group(add: Any, self: Any, group: Any) -> None:
-        add(self, group)
+    def add_param_group(add: Any, /, self: Any, param_group: Any) -> None:
+        add(self, param_group)
         know(self.param_groups[-1]["params"])
 
     @notes.around(optimizers.Optimizer, "zero_grad", why="fully_shard may keep gradients elsewhere")
-    def zero_grad(clear: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def zero_grad(clear: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
         found.cleared(self)
         clear(self, *args, **kwargs)
 
     @notes.around(GradScaler, "_maybe_opt_step", why="a step is skipped")
-    def maybe_step(step: Any, self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-        found.scaled(optimizer, state)
-        return step(self, optimizer, state, *args, **kwargs)
+    def maybe_step(
+        step: Any, /, self: Any, optimizer: Any, optimizer_state: Any, *args: Any, **more: Any
+    ) -> Any:
+        found.scaled(optimizer, optimizer_state)
+        return step(self, optimizer, optimizer_state, *args, **more)
 
     notes.hooked(optimizers.register_optimizer_step_pre_hook(lambda each, *_: found.begins_step(each)))
     notes.hooked(optimizers.register_optimizer_step_post_hook(lambda each, *_: found.stepped(each)))

@@ -100,7 +100,7 @@ def _gathering(found: TrapNotes, module: Any) -> None:
             found.note("reduced-before-gathering" if is_reduced else CUT_OFF)
 
     @found.notes.around(module.Accelerator, "gather_for_metrics", why="it cuts padding off")
-    def gather(run: Any, self: Any, input_data: Any, *args: Any, **kwargs: Any) -> Any:
+    def gather(run: Any, /, self: Any, input_data: Any, *args: Any, **kwargs: Any) -> Any:
         look(self, input_data)
         return run(self, input_data, *args, **kwargs)
 
@@ -116,7 +116,7 @@ def _meshes(found: TrapNotes, module: Any) -> None:
             found.note("unsorted-mesh", str(ranks.tolist()))
 
     @found.notes.around(module.DeviceMesh, "__init__", why="its ranks may be out of order")
-    def made(make: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def made(make: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         if not kwargs.get("preserve_rank_order"):
             look(self)
@@ -126,7 +126,7 @@ def _functional(found: TrapNotes, module: Any) -> None:
     """Look at differentiable reductions whose gradient is not that of a sum."""
 
     @found.notes.around(module._AllReduce, "forward", why="its backward is that of a sum")
-    def reduced(forward: Any, ctx: Any, op: Any, group: Any, tensor: Any) -> Any:
+    def reduced(forward: Any, /, ctx: Any, op: Any, group: Any, tensor: Any) -> Any:
         if op not in _LINEAR and any(ctx.needs_input_grad):
             found.note("reduced-by", str(op).rpartition(".")[2])
         return forward(ctx, op, group, tensor)
@@ -152,7 +152,7 @@ def _pipelines(found: TrapNotes, module: Any) -> None:
             found.note("rescaled-gradients", str(schedule._n_microbatches))
 
     @found.notes.around(module._PipelineSchedule, "_split_inputs", why="micro-batches may be unequal")
-    def split(run: Any, self: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+    def split(run: Any, /, self: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         look(self, args)
         look_at_gradients(self)
         return run(self, args, *rest, **kwargs)
@@ -172,7 +172,7 @@ def _stages(found: TrapNotes, module: Any) -> None:
             found.note("statistics-of-shapes")
 
     @found.notes.around(module.PipelineStage, "_prepare_forward_infra", why="it may call the stage")
-    def prepare(run: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    def prepare(run: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
         remember(self)
         result = run(self, *args, **kwargs)
         look(self)
@@ -194,7 +194,7 @@ def _converting(found: TrapNotes) -> None:
             found.note("converted-norm", type(module).__name__)
 
     @found.notes.around(SyncBatchNorm, "convert_sync_batchnorm", why="it replaces subclasses by their base")
-    def convert(run: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    def convert(run: Any, /, module: Any, *args: Any, **kwargs: Any) -> Any:
         for each in module.modules():
             look(each)
         return run(module, *args, **kwargs)
@@ -210,7 +210,7 @@ def _zero(found: TrapNotes, module: Any) -> None:
             found.note("empty-group", str(number))
 
     @found.notes.around(module.ZeroRedundancyOptimizer, "__init__", why="it reads generators twice")
-    def made(make: Any, self: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+    def made(make: Any, /, self: Any, params: Any, *args: Any, **kwargs: Any) -> None:
         groups = [each for each in params if isinstance(each, dict)] if isinstance(params, list) else []
         is_read_twice = any(isinstance(each.get("params"), Iterator) for each in groups)
         make(self, params, *args, **kwargs)

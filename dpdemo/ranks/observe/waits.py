@@ -159,7 +159,7 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
         )
 
     @notes.around((c10d, dist), "init_process_group", why="the process becomes a rank")
-    def init_process_group(join: Any, *args: Any, **kwargs: Any) -> Any:
+    def init_process_group(join: Any, /, *args: Any, **kwargs: Any) -> Any:
         note_joining(*args, **kwargs)
         blocked.start()
         result = join(*args, **kwargs)

@@ -34,12 +34,12 @@ def _follow_ddp(found: TrainingNotes) -> None:
     kind = DistributedDataParallel
 
     @found.notes.around(kind, "__init__", why="a model is wrapped")
-    def made(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def made(init: Any, /, self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         found.made(self, "DistributedDataParallel", [self.process_group])
 
     @found.notes.around(kind, "__getattr__", why="a call of `.module` goes past the wrapper")
-    def attribute(get: Any, self: Any, name: str) -> Any:
+    def attribute(get: Any, /, self: Any, name: str) -> Any:
         if name == "module" and torch.is_grad_enabled():
             caller = sys._getframe(2)  # the first one is that of the patch
             if is_users(caller.f_code.co_filename):
@@ -56,7 +56,7 @@ def _note_no_sync(found: TrainingNotes, kind: Any, name: str) -> None:
     """Note the line that tells a wrapper not to average."""
 
     @found.notes.around(kind, name, why="gradients are not averaged for a while")
-    def asked(ask: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    def asked(ask: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
         if not (args and args[0]):
             found.no_sync = users_line()
         return ask(self, *args, **kwargs)
@@ -66,7 +66,7 @@ def _note_calls(found: TrainingNotes, kind: Any) -> None:
     """Note the calls of a wrapper's forward."""
 
     @found.notes.around(kind, "forward", why="rows enter the model")
-    def call(forward: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(forward: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
         model = found.by_module.get(self)
         inner = getattr(self, "module", self)  # Lightning leaves the wrapper itself in evaluation mode
         is_training = torch.is_grad_enabled() and inner.training
@@ -79,37 +79,37 @@ def _note_calls(found: TrainingNotes, kind: Any) -> None:
         return result
 
 
-def _follow_fsdp1(found: TrainingNotes, module: Any) -> None:
+def _follow_fsdp1(found: TrainingNotes, fsdp: Any) -> None:
     """Follow the outermost FullyShardedDataParallel, which is known once its first call begins."""
 
-    @found.notes.around(module, "_root_pre_forward", why="the outermost wrapper is known by then")
-    def root_pre_forward(prepare: Any, state: Any, inner: Any, *args: Any) -> Any:
-        result = prepare(state, inner, *args)
+    @found.notes.around(fsdp, "_root_pre_forward", why="the outermost wrapper is known by then")
+    def root_pre_forward(prepare: Any, /, state: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        result = prepare(state, module, args, kwargs)
         if state._is_root and state not in found.by_module:
             found.made(state, "FullyShardedDataParallel", groups_of_fsdp1(state))
         return result
 
-    _note_no_sync(found, module.FullyShardedDataParallel, "no_sync")
-    _note_calls(found, module.FullyShardedDataParallel)
+    _note_no_sync(found, fsdp.FullyShardedDataParallel, "no_sync")
+    _note_calls(found, fsdp.FullyShardedDataParallel)
 
 
-def _follow_fsdp2(found: TrainingNotes, module: Any) -> None:
+def _follow_fsdp2(found: TrainingNotes, fsdp: Any) -> None:
     """Follow the outermost module under fully_shard, which is known once its first call begins."""
-    state = module.FSDPState
+    state = fsdp.FSDPState
     inputs: dict[int, Any] = {}
 
     @found.notes.around(state, "_pre_forward", why="the outermost module is known by then")
-    def pre_forward(before: Any, self: Any, inner: Any, args: Any, kwargs: Any) -> Any:
+    def pre_forward(before: Any, /, self: Any, module: Any, args: Any, kwargs: Any) -> Any:
         if self._is_root is None:  # those inside it know by now that they are not
-            found.made(inner, "fully_shard", groups_of_fsdp2(inner))
+            found.made(module, "fully_shard", groups_of_fsdp2(module))
         if self._is_root is not False:
-            inputs[id(inner)] = args, kwargs
-        return before(self, inner, args, kwargs)
+            inputs[id(module)] = args, kwargs
+        return before(self, module, args, kwargs)
 
     @found.notes.around(state, "_post_forward", why="rows have left the model")
-    def post_forward(after: Any, self: Any, inner: Any, given: Any, output: Any) -> Any:
-        model = found.by_module.get(inner)
-        if model is not None and id(inner) in inputs:
-            is_training = torch.is_grad_enabled() and inner.training
-            found.forward(model, inputs.pop(id(inner)), output, is_training=is_training)
-        return after(self, inner, given, output)
+    def post_forward(after: Any, /, self: Any, module: Any, input: Any, output: Any) -> Any:  # noqa: A002
+        model = found.by_module.get(module)
+        if model is not None and id(module) in inputs:
+            is_training = torch.is_grad_enabled() and module.training
+            found.forward(model, inputs.pop(id(module)), output, is_training=is_training)
+        return after(self, module, input, output)

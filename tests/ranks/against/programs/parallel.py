@@ -13,7 +13,8 @@ def main():
     torch.manual_seed(0)
     mesh = init_device_mesh("cuda", (1, 2), mesh_dim_names=("data", "tensor"))
     model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3)).cuda()
-    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    parallelize_module(module=model, device_mesh=mesh["tensor"], parallelize_plan=plan)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
     for _ in range(4):
         loss = nn.functional.cross_entropy(

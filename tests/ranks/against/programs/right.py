@@ -17,7 +17,7 @@ ROWS = TensorDataset(torch.randn(32, 6), torch.arange(32) % 3)
 
 
 def wrapped(model):
-    return DistributedDataParallel(model.cuda(), device_ids=[rank])
+    return DistributedDataParallel(module=model.cuda(), device_ids=[rank])
 
 
 def layers():
@@ -25,7 +25,7 @@ def layers():
 
 
 def batches(size=4):
-    loader = DataLoader(ROWS, size, sampler=DistributedSampler(ROWS), num_workers=1)
+    loader = DataLoader(ROWS, size, sampler=DistributedSampler(dataset=ROWS), num_workers=1)
     return zip(range(STEPS), ((x.cuda(), y.cuda()) for x, y in loader), strict=False)
 
 
