@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from test_programs import OF_LIBRARIES, is_named_with_its_line, nothing_is_reported_of_its_twin
+from test_programs import OF_LIBRARIES, are_named_with_their_lines, nothing_is_reported_of_their_twins
 
 _ACCELERATE = """
 import torch
@@ -136,5 +136,5 @@ def test_a_library_trains_on_ranks(tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("name", OF_LIBRARIES)
 def test_a_mistake_with_a_library_is_named_and_its_twin_has_none(tmp_path, name):
     pytest.importorskip("accelerate", reason="accelerate is not installed")
-    is_named_with_its_line(name, tmp_path)
-    nothing_is_reported_of_its_twin(name, tmp_path)
+    are_named_with_their_lines([name], tmp_path)
+    nothing_is_reported_of_their_twins([name], tmp_path)

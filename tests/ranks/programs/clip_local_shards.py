@@ -1,6 +1,7 @@
 """Gradients under fully_shard are clipped by hand, by the norm of the rank's own shards.
 
 says: multiplied its gradients by a number of its own before step 1
+alone: steps are numbered over all that a program trains
 """
 
 import torch

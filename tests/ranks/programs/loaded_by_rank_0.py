@@ -1,6 +1,7 @@
 """Only rank 0 loads the checkpoint before the model is sharded.
 
 says: Rank 0 loaded a checkpoint and rank 1 none
+alone: another model's state, loaded by all ranks, would be taken for this one's
 """
 
 import torch

@@ -2,6 +2,7 @@
 
 says: The loss was
 says: at step 4 on rank 1 alone
+alone: steps are numbered over all that a program trains
 """
 
 import torch

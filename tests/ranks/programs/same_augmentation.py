@@ -1,6 +1,7 @@
 """The workers of all ranks have the same seeds, and add the same noise to other samples.
 
 note: The data set drew the same random numbers (torch) on all ranks
+alone: the first batches of the first loaders are looked at
 """
 
 import torch

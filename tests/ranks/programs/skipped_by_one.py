@@ -1,6 +1,7 @@
 """A rank skips a batch by its own loss, and the others wait for it.
 
 says: The ranks read other numbers here
+alone: it is stopped
 """
 
 import torch

@@ -1,6 +1,7 @@
 """A layer is thawed for the last two of eleven steps, and the wrapper does not average it.
 
 says: 0.weight, 0.bias differ between ranks after step 10
+alone: steps are numbered over all that a program trains
 """
 
 import torch

@@ -1,6 +1,7 @@
 """A batch of 6 rows is cut into 4 micro-batches: the second stage returns rows that do not exist.
 
 says: 6 rows in 4 micro-batches do not come out even
+alone: it is stopped
 """
 
 import torch
