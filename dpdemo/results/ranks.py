@@ -127,7 +127,7 @@ class RanksResult(Report):
     comparison: Comparison | None = None
     trace: Trace | None = None
     verbose: bool = field(default=False, compare=False, metadata=in_json(""))
-    """Whether collectives and peaks are drawn although nothing is wrong."""
+    """Whether collectives and peaks are drawn although nothing is wrong, and there are models or loaders."""
 
     def peaks(self) -> dict[str, int]:
         """Return the peak of each GPU; those of two ranks on one GPU add up."""
@@ -148,7 +148,7 @@ class RanksResult(Report):
             yield styled("No rank made a collective, so the ranks trained or computed apart.")
         parts = [*_models(self), *_loaders(self)]
         traced = [trace_part(self.trace)] if self.trace is not None else []
-        sums = _sums(self) if self.verbose or _is_wrong(self) else ()
+        sums = _sums(self) if self.verbose or _is_wrong(self) or not parts else ()
         for part in [*parts[:_MOST_PARTS], *traced, *sums]:
             yield ()
             yield from part.blocks()

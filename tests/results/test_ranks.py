@@ -128,7 +128,9 @@ def test_equal_ranks_share_a_row():
     collectives = (Collective("all_reduce", 6, 2048), Collective("barrier", 1, 0))
     alike = [RankResult(rank, 0, collectives, {f"cuda:{rank}": 1024}) for rank in range(3)]
     other = RankResult(3, 0, collectives[:1], {"cuda:0": 1024})
-    assert "all_reduce" not in str(RanksResult("train.py", (), (*alike, other)))
+    assert "all_reduce" in str(RanksResult("train.py", (), (*alike, other)))  # which has nothing else to show
+    wrapped = dataclasses.replace(other, models=(RankModel("Net", "train.py:3", 1, 1, 1, {}),))
+    assert "all_reduce" not in str(RanksResult("train.py", (), (*alike, wrapped)))
     report = RanksResult("train.py", (), (*alike, other), verbose=True)
     lines = [line.split() for line in str(report).splitlines()]
     assert ["0–3", "all_reduce", "6", "2", "KiB"] in lines

@@ -125,7 +125,7 @@ class Check:
             own, _ = self._steps(logs, settings)
             has_norms, alone = bool(own), judged(own, remarks) if own else found
             if alone.verdict == "equal":
-                return _by_norms(alone, whole)
+                return by_norms(alone, whole)
             if alone.verdict == "different":
                 remark = "each rank's own statistics of BatchNorm are left out of the comparison"
                 return replace(alone, remarks=(*alone.remarks, remark))
@@ -141,7 +141,7 @@ class Check:
             if key in others
         ]
         final = judged(steps, remarks) if steps else found
-        return _by_norms(final, whole) if has_norms and final.verdict == "equal" else final
+        return by_norms(final, whole) if has_norms and final.verdict == "equal" else final
 
     def _steps(self, logs: Sequence[RankLog], settings: Settings) -> tuple[list[Step], list[str]]:
         """Run one rank, and return the steps that all made; remarks say what else the reader must know."""
@@ -204,10 +204,10 @@ def _are_shared_out(steps: Sequence[Step]) -> bool:
     return any(mine == single > 0 for mine, single in passes if len(steps[0].data) > 1)
 
 
-def _by_norms(alone: Comparison, steps: Sequence[Step]) -> Comparison:
+def by_norms(alone: Comparison, steps: Sequence[Step]) -> Comparison:
     """Return that BatchNorm alone makes the difference, which many programs mean."""
     note = Mistake(_NORMS, steps[0].at, _SYNC, "note")
-    apart = max(step.difference() for step in steps)
+    apart = max(step.difference() for step in steps if not step.is_skipped)
     return replace(alone, verdict="different", difference=apart, mistakes=(note,))
 
 

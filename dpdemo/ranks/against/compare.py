@@ -97,6 +97,11 @@ class Step:
         found = {side.event.dtype for side in (*self.ranks, self.one)}
         return next((each for each in ("bfloat16", "float16") if each in found), "float32")
 
+    @property
+    def is_skipped(self) -> bool:
+        """Whether a gradient scaler left the step out, on the ranks or on one process."""
+        return any(side.event.is_skipped for side in (*self.data, self.one))
+
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters that have a gradient on both sides."""

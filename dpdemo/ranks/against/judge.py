@@ -67,11 +67,6 @@ def differs(step: Step) -> bool:
     return is_apart or not step.is_equal()
 
 
-def _is_skipped(step: Step) -> bool:
-    """Return whether a gradient scaler left the step out, on the ranks or on one process."""
-    return any(side.event.is_skipped for side in (*step.data, step.one))
-
-
 def reason_not_comparable(steps: Sequence[Step]) -> str:
     """Return why steps cannot be compared at all, or nothing."""
     for step in steps:
@@ -79,7 +74,7 @@ def reason_not_comparable(steps: Sequence[Step]) -> str:
             return reason
         if len({side.event.is_skipped for side in step.data}) > 1:
             return f"a gradient scaler left out step {step.number} on some ranks only"
-        if _is_skipped(step):
+        if step.is_skipped:
             continue
         if not step.parameters:
             return "no parameter of the optimizer got a gradient"
@@ -129,7 +124,7 @@ def reason_unsure(step: Step) -> str:
 def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
     """Return the verdict on some steps; the causes are those of each optimizer's first one that differs."""
     num, reason = len(steps[0].ranks), reason_not_comparable(steps)
-    compared = [] if reason else [_prepared(step, steps) for step in steps if not _is_skipped(step)]
+    compared = [] if reason else [_prepared(step, steps) for step in steps if not step.is_skipped]
     different = [step for step in compared if differs(step)]
     if not compared:
         reason = reason or "a gradient scaler left out all noted steps"

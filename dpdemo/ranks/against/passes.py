@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,14 @@ from dpdemo.ranks.observe.notes import around, never_raises, users_line, users_l
 from dpdemo.ranks.observe.numbers import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from dpdemo.ranks.against.state import State
 
 _MAX_NODES, _MAX_PASSES, _MAX_LEAVES, _MAX_INPUTS = 400, 64, 8, 64
 _MAX_DIMS = 3
 _COMPRESSES = {"fp16_compress_hook": "float16", "bf16_compress_hook": "bfloat16"}
+_WRAPPERS = {"module", "_forward_module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"}
 _LOW = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
@@ -60,8 +61,9 @@ class Passes:
         state.window.calls.append(tuple(leaves[0].shape[:2]) if leaves else ())
         if len(state.window.inputs) < _MAX_INPUTS:
             state.window.inputs += [_projected(each) for each in leaves[:_MAX_LEAVES]]
-        for name, each in module.named_parameters():
-            state.names.setdefault(id(each), _short(name))
+        named = dict(module.named_parameters())
+        for short, each in zip(without_wrappers(named), named.values(), strict=True):
+            state.names.setdefault(id(each), short)
         if state.settings.is_replay and not self.is_set:
             self.is_set = True
             for number in range(len(state.optimizers)):
@@ -152,10 +154,11 @@ def _reduced(node: Any) -> tuple[int, ...]:
     return shape[:1] if node.name().startswith("Nll") else shape
 
 
-def _short(name: str) -> str:
-    for part in ("_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module."):
-        name = name.replace(part, "")
-    return name.removeprefix("module.").removeprefix("_forward_module.")
+def without_wrappers(names: Iterable[str]) -> list[str]:
+    """Return parameters' names without those of wrappers, which one process may leave out."""
+    short = [".".join(part for part in name.split(".") if part not in _WRAPPERS) for name in names]
+    count = Counter(short)
+    return [own if count[own] == 1 else name for own, name in zip(short, names, strict=True)]
 
 
 def _walk(root: Any) -> Iterator[Any]:
@@ -188,7 +191,8 @@ def watch(state: State) -> None:
 
     @around(nn.Module, "__call__")
     def called(call: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        has_parameters = state.counts["depth"] or next(self.parameters(), None) is not None
+        if torch.compiler.is_compiling() or not has_parameters:  # a transform of the data, or a loss
             return call(self, *args, **kwargs)
         is_outermost = not state.counts["depth"] and state.is_started and not state.is_done
         if is_outermost and torch.is_grad_enabled():

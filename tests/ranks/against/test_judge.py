@@ -1,14 +1,17 @@
 """Verdicts on steps that are built by hand: the oracle is a linear model's own gradient of all rows."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 from sides import AT, NAMES, gradients, ranks_and_one, rows, side
 
+from dpdemo.ranks.against.check import by_norms
 from dpdemo.ranks.against.compare import Step
 from dpdemo.ranks.against.judge import judged
 from dpdemo.ranks.against.numbers import sampled
+from dpdemo.ranks.against.passes import without_wrappers
 from dpdemo.ranks.against.store import Node
 
 
@@ -29,6 +32,24 @@ def test_a_sum_over_rows_is_averaged():
             "and sums are averaged over 3 ranks"
         )
     ]
+
+
+def test_a_parameter_has_the_same_name_however_it_is_wrapped():
+    names = ["task.module.fc.weight", "_orig_mod.layer.bias", "layer._fsdp_wrapped_module.weight"]
+    assert without_wrappers(names) == ["task.fc.weight", "layer.bias", "layer.weight"]
+    names = ["weight", "module.weight", "module.bias"]
+    assert without_wrappers(names) == ["weight", "module.weight", "bias"]
+
+
+def test_what_batchnorm_makes_of_a_skipped_step_does_not_count():
+    nan = [torch.full((4, 12), torch.nan), torch.full((4,), torch.nan)]
+    made = ranks_and_one([4, 4], average=lambda _: nan, step=1)
+    skipped = replace(made, one=replace(made.one, event=replace(made.one.event, is_skipped=True)))
+    wrong = ranks_and_one([4, 4], factor=1.5, step=2)
+    assert skipped.is_skipped
+    assert not math.isfinite(skipped.difference())
+    found = by_norms(judged([ranks_and_one([4, 4])]), [skipped, wrong])
+    assert (found.verdict, found.difference) == ("different", wrong.difference())
 
 
 def test_gradients_that_are_summed_and_not_divided_are_named():

@@ -11,6 +11,14 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 KIND, MISTAKE = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
 
 
+class Limited(TensorDataset):
+    limit = nn.Hardtanh(-9, 9)  # a module that is no model, as torchvision's transforms are
+
+    def __getitem__(self, index):
+        row, label = super().__getitem__(index)
+        return self.limit(row), label
+
+
 def main():
     dist.init_process_group("nccl")
     rank = dist.get_rank()
@@ -30,7 +38,7 @@ def main():
         fully_shard(model, mp_policy=policy)
     if MISTAKE != "early optimizer":
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    rows = TensorDataset(torch.randn(30, 5), torch.randint(3, (30,)))
+    rows = Limited(torch.randn(30, 5), torch.randint(3, (30,)))
     loader = DataLoader(rows, batch_size=5, sampler=DistributedSampler(rows))
     for x, y in loader:
         reduction = "sum" if MISTAKE == "sum" else "mean"
