@@ -21,7 +21,6 @@ STARTED = {
     "tools/bench/ranks.py": "--quick",
     "tools/bench/virtual.py": "--quick",
     "tools/refusals.py": "",
-    "tools/floors.py": "tests/cli/test_simulate.py",
     "tools/releases.py": f"--python {sys.executable} --only tests/test_sizes.py",
     "tools/pytorch_rank_tests.py": "test_nccl_backend_bool test_accumulate_gradients test_ddp_hook_parity",
     "gpus/memory_against_cuda.py": "--predict tests/gpus/cuda_programs.py:lstm",
@@ -30,8 +29,8 @@ STARTED = {
 STARTED_ELSEWHERE = {
     "tools/bench/bare_ddp.py", "tools/bench/ddp_step.py", "tools/bench/ddp_epoch.py",
     "tools/bench/empty.py", "tools/bench/tutorial.py",
-    "tools/cpus.py", "tools/wheel.py", "tools/movie.py", "tools/pictures.py", "tools/notebook.py",
-    "tools/readme.py", "tools/fuzz/commandline.py", "tools/fuzz/dataparallel.py", "tools/fuzz/interrupts.py",
+    "tools/cpus.py", "tools/floors.py", "tools/wheel.py", "tools/movie.py", "tools/pictures.py",
+    "tools/notebook.py", "tools/readme.py", "tools/fuzz/commandline.py", "tools/fuzz/dataparallel.py", "tools/fuzz/interrupts.py",
     "tools/mismatch_sweep.py", "tools/opinfo_sweep.py", "tools/out_sweep.py", "tools/cuda_kernels.py",
     "tools/pytorch_own_tests.py", "tools/bench/quick.py", "tools/bench/ratios.py",
 }  # fmt: skip
