@@ -30,9 +30,9 @@ STARTED_ELSEWHERE = {
     "tools/bench/bare_ddp.py", "tools/bench/ddp_step.py", "tools/bench/ddp_epoch.py",
     "tools/bench/empty.py", "tools/bench/tutorial.py",
     "tools/cpus.py", "tools/floors.py", "tools/wheel.py", "tools/movie.py", "tools/pictures.py",
-    "tools/notebook.py", "tools/readme.py", "tools/fuzz/commandline.py", "tools/fuzz/dataparallel.py", "tools/fuzz/interrupts.py",
-    "tools/mismatch_sweep.py", "tools/opinfo_sweep.py", "tools/out_sweep.py", "tools/cuda_kernels.py",
-    "tools/pytorch_own_tests.py", "tools/bench/quick.py", "tools/bench/ratios.py",
+    "tools/notebook.py", "tools/readme.py", "tools/fuzz/commandline.py", "tools/fuzz/dataparallel.py",
+    "tools/fuzz/interrupts.py", "tools/mismatch_sweep.py", "tools/opinfo_sweep.py", "tools/out_sweep.py",
+    "tools/cuda_kernels.py", "tools/pytorch_own_tests.py", "tools/bench/quick.py", "tools/bench/ratios.py",
 }  # fmt: skip
 """By other benchmarks, other tests, or CI."""
 NEEDS_A_GPU = ["cuda_sweep.py", "memory_against_cuda.py", "steps_on_card.py"]

@@ -21,9 +21,15 @@ _OWN = (
 def find(evidence: Evidence) -> Found:
     """Look for states whose keys hardly fit, or would fit without a wrapper's name."""
     told = set()
+    filled = {
+        (event.at, event.number)
+        for noted in evidence.ranks.values()
+        for event in noted[StateLoaded]
+        if not event.is_own  # a broadcast leaves one rank's own tensors as they were
+    }
     for noted in evidence.ranks.values():
         for event in noted[StateLoaded]:
-            if event.is_own and event.at not in told:
+            if event.is_own and event.at not in told and (event.at, event.number) not in filled:
                 told.add(event.at)
                 yield Mistake("load_state_dict was given the module's own tensors: it changed nothing",
                               event.at, _OWN)  # fmt: skip

@@ -5,7 +5,7 @@ Some functions of PyTorch take arguments for which they have no rule, and raise 
 Seen in: losses, convolutions, `fill_` of sharded DTensors; meshes that are not in order; reductions by MAX;
 uneven micro-batches; tied weights under tensor parallelism; windows of gradients that are given up;
 pipelines that accumulate, or have BatchNorm; groups of ZeroRedundancyOptimizer; norms
-that are converted
+that are converted; tensors that `to_empty` left without values
 
 Instead: the form that the report names beside each
 """
@@ -53,6 +53,10 @@ _WORDS = {
     "converted-norm": (
         "convert_sync_batchnorm puts a plain SyncBatchNorm in the place of {0}, whose own forward is lost",
         "convert with the function of {0}'s library, such as timm.layers.convert_sync_batchnorm",
+    ),
+    "no-values": (
+        "to_empty left {0} without values, and a step trains with what was in memory",
+        "give them values: reset_parameters() of every module that has some of its own, or a checkpoint",
     ),
     "kept-gradients": (
         "zero_grad() does not clear the gradients that fully_shard has not reduced: the next step has them",

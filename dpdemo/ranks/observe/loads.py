@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import weakref
 import zlib
 from collections import Counter
 from dataclasses import replace
@@ -35,6 +36,9 @@ class LoadNotes:
         self.notes, self.training = notes, training
         self.home: int | None = None  # the GPU whose tensors the rank gave to a collective last
         self.lines: set[tuple[str, int]] = set()
+        self.reads_in_place = False  # whether `torch.distributed.checkpoint.load` was called
+        self.gave: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+        """By module: the optimizer steps made before its last `state_dict()`, and a checksum of that."""
 
     @never_raises
     def loaded(self, module: Any, state: Any, missing: set[str], unexpected: set[str], is_own: bool) -> None:
@@ -56,15 +60,25 @@ class LoadNotes:
             event = StateLoaded("", 0, number, number, number, is_optimizers=True)
             self._note(event, parameters_of(optimizer), state)
 
+    @never_raises
+    def gives(self, module: Any, state: Any) -> None:
+        """Remember what a module's own state holds."""
+        self.gave[module] = self.training.steps, _checksum(state)
+
+    def is_in_vain(self, module: Any, state: Any) -> bool:
+        """Return whether a state has a module's own tensors alone, and nothing filled them in place."""
+        if self.reads_in_place or not _is_own(module, state):
+            return False
+        step, found = self.gave.get(module, (-1, 0))
+        return step != self.training.steps or found == _checksum(state)
+
     def _note(self, event: StateLoaded, parameters: list[Any], state: Any) -> None:
         at = users_line()
         number = self.notes.number(StateLoaded, at)
         given = {id(each) for each in parameters}
         model = next((each.name for each in self.training.models if given & each.parameters.keys()), "")
-        tensors = [total(each) for each in tree_leaves(state) if isinstance(each, torch.Tensor)]
-        found = zlib.crc32(repr(tensors).encode())
         step = self.training.steps
-        self.notes.write(replace(event, at=at, number=number, of=model, step=step, sum=found))
+        self.notes.write(replace(event, at=at, number=number, of=model, step=step, sum=_checksum(state)))
 
     @never_raises
     def allocated(self, index: int, num_bytes: int) -> None:
@@ -88,6 +102,11 @@ class LoadNotes:
         """Note the rank's own GPU."""
         if self.home is not None:
             self.notes.write(HomeGpu(self.home))
+
+
+def _checksum(state: Any) -> int:
+    tensors = [total(each) for each in tree_leaves(state) if isinstance(each, torch.Tensor)]
+    return zlib.crc32(repr(tensors).encode())
 
 
 def _is_own(module: Any, state: Any) -> bool:
@@ -125,11 +144,26 @@ def watch(notes: Notes, training: TrainingNotes) -> LoadNotes:
     def load(run: Any, /, self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         is_own = False
         with contextlib.suppress(Exception):
-            is_own = _is_own(self, state_dict)
+            is_own = found.is_in_vain(self, state_dict)
         result = run(self, state_dict, *args, **kwargs)
         if isinstance(result, tuple) and len(result) == 2:  # missing and unexpected keys
             found.loaded(self, state_dict, *map(set, result), is_own)
         return result
+
+    @notes.around(torch.nn.Module, "state_dict", why="a module may be given its own tensors")
+    def give(run: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
+        state = run(self, *args, **kwargs)
+        if not args and kwargs.get("destination") is None:  # else a module inside is asked
+            found.gives(self, state)
+        return state
+
+    def follow(module: Any) -> None:
+        @notes.around(module, "_load_state_dict", why="it writes into the tensors of a state")
+        def read(run: Any, /, *args: Any, **kwargs: Any) -> Any:
+            found.reads_in_place = True
+            return run(*args, **kwargs)
+
+    notes.when_imported("torch.distributed.checkpoint.state_dict_loader", follow)
 
     @notes.around(torch.optim.Optimizer, "load_state_dict", why="an optimizer takes a state")
     def restore(run: Any, /, self: Any, state_dict: Any) -> None:

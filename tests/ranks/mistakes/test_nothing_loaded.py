@@ -29,6 +29,11 @@ def test_the_modules_own_tensors_are_nothing_new():
     assert "copy.deepcopy" in found.advice
 
 
+def test_tensors_that_a_broadcast_has_filled_on_the_other_ranks_are_right():
+    own = StateLoaded(AT, 1, 4, 4, 4, is_own=True)
+    assert mistakes([own], [StateLoaded(AT, 1, 4, 4, 4)]) == ()
+
+
 def test_a_part_of_a_model_is_right():
     assert run(4, 4, 100) == ()
 

@@ -24,6 +24,7 @@ from dpdemo.ranks.events import Trap
         ("statistics-of-shapes", "", "BatchNorm has statistics of no real rows"),
         ("converted-norm", "BatchNormAct2d", "in the place of BatchNormAct2d, whose own forward is lost"),
         ("kept-gradients", "", "does not clear the gradients that fully_shard has not reduced: the next"),
+        ("no-values", "0.weight, 1.bias", "to_empty left 0.weight, 1.bias without values"),
         ("untied", "embed.weight and out.weight", "own of embed.weight and out.weight, which were one"),
         (
             "uneven-microbatches",
