@@ -57,6 +57,8 @@ class Watch:
 
     def call(self, proceed: Around, wrapper: nn.Module, *args: object, **kwargs: object) -> object:
         """Listen to a wrapper's call."""
+        if self._is_aside():
+            return proceed(wrapper, *args, **kwargs)
         run = partial(proceed, wrapper, *args, **kwargs)
         find = partial(self._records.of_wrapper, wrapper)
         return self._noted(run, see_input(args, kwargs), find, ids_of(wrapper), dim_of(wrapper))
@@ -73,6 +75,8 @@ class Watch:
     ) -> object:
         """Listen to a call of `torch.nn.parallel.data_parallel`."""
         run = partial(proceed, module, inputs, device_ids, output_device, dim, module_kwargs)
+        if self._is_aside():
+            return run()
         before = see_input(inputs if isinstance(inputs, tuple) else (inputs,), module_kwargs or {})
         ids = _chosen(device_ids)
         return self._noted(
@@ -88,18 +92,19 @@ class Watch:
         devices: Sequence[Device] | None = None,
     ) -> object:
         """Listen to the call of all replicas, by a wrapper or by the program itself."""
+        if self._is_aside():
+            return proceed(modules, inputs, kwargs_tup, devices)
         given = _given(inputs, kwargs_tup)
         before = _see_inputs(given, devices)
         told = _tell_all(modules, given)
         outputs = proceed(modules, inputs, kwargs_tup, devices)
         replicas = tuple(map(see_output, before, outputs))
         calls: list[tuple[tuple[Seen, ...], list[Told]] | None] = getattr(self._local, "calls", [])
-        if calls and not self._is_aside():
+        if calls:
             calls[-1] = replicas, told
         elif len(modules):
             ids = tuple((seen.input_device and seen.input_device.index) or 0 for seen in replicas)
-            replica = getattr(modules[0], "replica", modules[0])  # a watched replica is wrapped
-            find = partial(self._records.of_kind, "parallel_apply", replica, ids)
+            find = partial(self._records.of_kind, "parallel_apply", modules[0], ids)
             self._add(find, Split(ids, 0, Trace(replicas, _NOTHING)), told)
         return outputs
 
@@ -124,9 +129,8 @@ class Watch:
         return output
 
     def _add(self, find: Callable[[], Record], split: Split | None, told: Sequence[Told] = ()) -> None:
-        if not self._is_aside():
-            with self._lock:
-                find().add(split, told)
+        with self._lock:
+            find().add(split, told)
 
 
 @contextmanager
@@ -182,7 +186,7 @@ def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[Given]) -> list[Tol
     """Count the tokens of each replica; none where one of them does not tell."""
     found = []
     for module, given in zip(modules, inputs, strict=False):  # PyTorch refuses other numbers of them
-        told = tell_tokens(getattr(module, "replica", module), *given)
+        told = tell_tokens(module, *given)
         if told is None:
             return []
         found.append(told)

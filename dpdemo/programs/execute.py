@@ -48,9 +48,9 @@ def execute(
         ranks = opening.enter_context(gathering())
         gpus = opening.enter_context(hardware.opened())
         stack = opening.pop_all()
-    watch = stack.enter_context(watching(is_aside=is_rehearsing))
     if check is not None:
         stack.enter_context(check.watching())
+    watch = stack.enter_context(watching(is_aside=is_rehearsing))  # last: it meets what it would alone
     process, fails = os.getpid(), False
     code: object = None
 
