@@ -9,22 +9,20 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
+from dpdemo.calls.arguments import Device, index_of, of_each_replica
 from dpdemo.calls.records import Record, Records, Split, dim_of, ids_of
 from dpdemo.calls.seam import Around, around
 from dpdemo.calls.tokens import Told, tell_tokens
 from dpdemo.calls.trace import Seen, Trace, see_input, see_output
 from dpdemo.results.execution import Use
 
-Device = int | str | torch.device
 Keywords = Sequence[Mapping[str, object]] | None
 """The keyword arguments of each replica, as `parallel_apply` gets them."""
-
-Given = tuple[Sequence[object], Mapping[str, object]]
-"""The arguments of one replica, by position and by name."""
 
 _NOTHING = Seen((), None, (), None)
 
@@ -94,7 +92,7 @@ class Watch:
         """Listen to the call of all replicas, by a wrapper or by the program itself."""
         if self._is_aside():
             return proceed(modules, inputs, kwargs_tup, devices)
-        given = _given(inputs, kwargs_tup)
+        given = of_each_replica(inputs, kwargs_tup)
         before = _see_inputs(given, devices)
         told = _tell_all(modules, given)
         outputs = proceed(modules, inputs, kwargs_tup, devices)
@@ -156,33 +154,24 @@ def _chosen(device_ids: Sequence[Device] | None) -> tuple[int, ...]:
     if device_ids is None:
         return tuple(range(torch.cuda.device_count()))
     try:
-        return tuple(_device(device_id).index or 0 for device_id in device_ids)
+        return tuple(map(index_of, device_ids))
     except (TypeError, ValueError, RuntimeError):  # PyTorch says so
         return ()
 
 
-def _given(inputs: Sequence[object], kwargs_tup: Keywords) -> list[Given]:
-    """Return what each replica gets."""
-    by_name = dict(enumerate(kwargs_tup or ()))  # parallel_apply refuses other numbers of them
-    return [
-        (given if isinstance(given, (list, tuple)) else (given,), by_name.get(index) or {})
-        for index, given in enumerate(inputs)
-    ]
-
-
-def _see_inputs(inputs: Sequence[Given], devices: Sequence[Device] | None) -> list[Seen]:
+def _see_inputs(inputs: Sequence[tuple[Any, Any]], devices: Sequence[Device] | None) -> list[Seen]:
     """Note what each replica gets, on the GPU of its chunk, or else where it will run."""
     found = []
     for index, given in enumerate(inputs):
         seen = see_input(*given)
         if seen.input_device is None or seen.input_device.type != "cuda":
             device = dict(enumerate(devices or ())).get(index, index)
-            seen = seen._replace(input_device=_device(device))
+            seen = seen._replace(input_device=torch.device("cuda", index_of(device)))
         found.append(seen)
     return found
 
 
-def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[Given]) -> list[Told]:
+def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[tuple[Any, Any]]) -> list[Told]:
     """Count the tokens of each replica; none where one of them does not tell."""
     found = []
     for module, given in zip(modules, inputs, strict=False):  # PyTorch refuses other numbers of them
@@ -191,7 +180,3 @@ def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[Given]) -> list[Tol
             return []
         found.append(told)
     return found
-
-
-def _device(which: Device) -> torch.device:
-    return torch.device("cuda", which) if isinstance(which, int) else torch.device(which)
