@@ -245,5 +245,5 @@ def threads_state() -> tuple[tuple[str, str], ...]:
 
 def _default_device() -> str:
     """Read the kind of the default device; `torch.get_default_device` makes a tensor there, a copy more."""
-    contexts = [mode for mode in function_modes() if isinstance(mode, DeviceContext)]
+    contexts = [mode for mode in function_modes() if isinstance(mode, DeviceContext)]  # type: ignore[no-untyped-call] # PyTorch's own
     return str(contexts[-1].device.type) if contexts else "cpu"
