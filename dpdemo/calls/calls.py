@@ -9,22 +9,20 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
+from dpdemo.calls.arguments import Device, index_of, of_each_replica
 from dpdemo.calls.records import Record, Records, Split, dim_of, ids_of
 from dpdemo.calls.seam import Around, around
 from dpdemo.calls.tokens import Told, tell_tokens
 from dpdemo.calls.trace import Seen, Trace, see_input, see_output
 from dpdemo.results.execution import Use
 
-Device = int | str | torch.device
 Keywords = Sequence[Mapping[str, object]] | None
 """The keyword arguments of each replica, as `parallel_apply` gets them."""
-
-Given = tuple[Sequence[object], Mapping[str, object]]
-"""The arguments of one replica, by position and by name."""
 
 _NOTHING = Seen((), None, (), None)
 
@@ -57,6 +55,8 @@ class Watch:
 
     def call(self, proceed: Around, wrapper: nn.Module, *args: object, **kwargs: object) -> object:
         """Listen to a wrapper's call."""
+        if self._is_aside():
+            return proceed(wrapper, *args, **kwargs)
         run = partial(proceed, wrapper, *args, **kwargs)
         find = partial(self._records.of_wrapper, wrapper)
         return self._noted(run, see_input(args, kwargs), find, ids_of(wrapper), dim_of(wrapper))
@@ -73,6 +73,8 @@ class Watch:
     ) -> object:
         """Listen to a call of `torch.nn.parallel.data_parallel`."""
         run = partial(proceed, module, inputs, device_ids, output_device, dim, module_kwargs)
+        if self._is_aside():
+            return run()
         before = see_input(inputs if isinstance(inputs, tuple) else (inputs,), module_kwargs or {})
         ids = _chosen(device_ids)
         return self._noted(
@@ -88,18 +90,19 @@ class Watch:
         devices: Sequence[Device] | None = None,
     ) -> object:
         """Listen to the call of all replicas, by a wrapper or by the program itself."""
-        given = _given(inputs, kwargs_tup)
+        if self._is_aside():
+            return proceed(modules, inputs, kwargs_tup, devices)
+        given = of_each_replica(inputs, kwargs_tup)
         before = _see_inputs(given, devices)
         told = _tell_all(modules, given)
         outputs = proceed(modules, inputs, kwargs_tup, devices)
         replicas = tuple(map(see_output, before, outputs))
         calls: list[tuple[tuple[Seen, ...], list[Told]] | None] = getattr(self._local, "calls", [])
-        if calls and not self._is_aside():
+        if calls:
             calls[-1] = replicas, told
         elif len(modules):
             ids = tuple((seen.input_device and seen.input_device.index) or 0 for seen in replicas)
-            replica = getattr(modules[0], "replica", modules[0])  # a watched replica is wrapped
-            find = partial(self._records.of_kind, "parallel_apply", replica, ids)
+            find = partial(self._records.of_kind, "parallel_apply", modules[0], ids)
             self._add(find, Split(ids, 0, Trace(replicas, _NOTHING)), told)
         return outputs
 
@@ -124,9 +127,8 @@ class Watch:
         return output
 
     def _add(self, find: Callable[[], Record], split: Split | None, told: Sequence[Told] = ()) -> None:
-        if not self._is_aside():
-            with self._lock:
-                find().add(split, told)
+        with self._lock:
+            find().add(split, told)
 
 
 @contextmanager
@@ -152,42 +154,29 @@ def _chosen(device_ids: Sequence[Device] | None) -> tuple[int, ...]:
     if device_ids is None:
         return tuple(range(torch.cuda.device_count()))
     try:
-        return tuple(_device(device_id).index or 0 for device_id in device_ids)
+        return tuple(map(index_of, device_ids))
     except (TypeError, ValueError, RuntimeError):  # PyTorch says so
         return ()
 
 
-def _given(inputs: Sequence[object], kwargs_tup: Keywords) -> list[Given]:
-    """Return what each replica gets."""
-    by_name = dict(enumerate(kwargs_tup or ()))  # parallel_apply refuses other numbers of them
-    return [
-        (given if isinstance(given, (list, tuple)) else (given,), by_name.get(index) or {})
-        for index, given in enumerate(inputs)
-    ]
-
-
-def _see_inputs(inputs: Sequence[Given], devices: Sequence[Device] | None) -> list[Seen]:
+def _see_inputs(inputs: Sequence[tuple[Any, Any]], devices: Sequence[Device] | None) -> list[Seen]:
     """Note what each replica gets, on the GPU of its chunk, or else where it will run."""
     found = []
     for index, given in enumerate(inputs):
         seen = see_input(*given)
         if seen.input_device is None or seen.input_device.type != "cuda":
             device = dict(enumerate(devices or ())).get(index, index)
-            seen = seen._replace(input_device=_device(device))
+            seen = seen._replace(input_device=torch.device("cuda", index_of(device)))
         found.append(seen)
     return found
 
 
-def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[Given]) -> list[Told]:
+def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[tuple[Any, Any]]) -> list[Told]:
     """Count the tokens of each replica; none where one of them does not tell."""
     found = []
     for module, given in zip(modules, inputs, strict=False):  # PyTorch refuses other numbers of them
-        told = tell_tokens(getattr(module, "replica", module), *given)
+        told = tell_tokens(module, *given)
         if told is None:
             return []
         found.append(told)
     return found
-
-
-def _device(which: Device) -> torch.device:
-    return torch.device("cuda", which) if isinstance(which, int) else torch.device(which)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from dpdemo.calls.arguments import as_one
 from dpdemo.calls.tree import named_tensors
 from dpdemo.results.batches import BatchGroup, Outside, Replica, Shapes
 from dpdemo.results.devices import Devices
@@ -33,9 +34,7 @@ def see(arguments: Sequence[object], result: object) -> Seen:
 
 def see_input(args: Sequence[object], kwargs: Mapping[str, object]) -> Seen:
     """Note the arguments of a call before it is made, since it may change them; keywords by name."""
-    given: object = args[0] if len(args) == 1 else args
-    if kwargs:
-        given = dict[object, object]([*enumerate(args), *kwargs.items()])
+    given = as_one(args, kwargs)
     return Seen(_shapes(given), _device(given), (), None)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.calls.arguments import as_one, of_each_replica
 from dpdemo.calls.seam import Around, around
 from dpdemo.calls.tree import named_tensors, rebuild
 from dpdemo.results.explanation import Move, Part, Step, StepName
@@ -56,7 +57,7 @@ class Listener:
         if wrapper is not self._wrapper:
             return proceed(wrapper, *args, **kwargs)
         self.arguments = rebuild(args, _twin), rebuild(kwargs, _twin)  # a forward may write into its input
-        self._given = [part("input", _lone(args, kwargs))]
+        self._given = [part("input", as_one(args, kwargs))]
         self.result = proceed(wrapper, *args, **kwargs)
         return self.result
 
@@ -80,7 +81,7 @@ class Listener:
             return proceed(replicas, chunks, *rest)
         options, devices = rest
         targets = self._targets
-        self._note_scatter(list(zip(chunks, options, strict=True)))
+        self._note_scatter(of_each_replica(chunks, options))
         copies = [module_part(f"replica {i}", copy, self._module) for i, copy in enumerate(replicas)]
         call = f"replicate(module, {_listed(targets)})"
         self._note("replicate", call, [module_part("module", self._module, self._module)], copies)
@@ -98,7 +99,7 @@ class Listener:
         return result
 
     def _note_scatter(self, chunks: Sequence[Any]) -> None:
-        pieces = [part(f"chunk {i}", _lone(*chunk)) for i, chunk in enumerate(chunks)]
+        pieces = [part(f"chunk {i}", as_one(*chunk)) for i, chunk in enumerate(chunks)]
         call = f"scatter(input, {_listed(self._ids)}, dim={self._wrapper.dim})"
         self._note("scatter", call, self._given, pieces)
 
@@ -161,13 +162,6 @@ def _order(device: str) -> tuple[str, int]:
 def _twin(leaf: Any) -> Any:
     is_tensor = isinstance(leaf, torch.Tensor)
     return leaf.detach().clone().requires_grad_(leaf.requires_grad) if is_tensor else leaf
-
-
-def _lone(args: Any, kwargs: Any) -> object:
-    """Leave a lone argument without a name; name several by their places and keywords."""
-    if len(args) == 1 and not kwargs:
-        return args[0]
-    return {**{str(i): value for i, value in enumerate(args)}, **kwargs}
 
 
 def _listed(ids: Sequence[int]) -> str:

@@ -4,8 +4,8 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 from dpdemo.calls.calls import Watch, watching
@@ -48,9 +48,7 @@ def execute(
         ranks = opening.enter_context(gathering())
         gpus = opening.enter_context(hardware.opened())
         stack = opening.pop_all()
-    watch = stack.enter_context(watching(is_aside=is_rehearsing))
-    if check is not None:
-        stack.enter_context(check.watching())
+    watch = stack.enter_context(counting(check))
     process, fails = os.getpid(), False
     code: object = None
 
@@ -88,6 +86,16 @@ def execute(
         _end_as_python_does()
         return int(fails)
     return code
+
+
+@contextmanager
+def counting(check: CallCheck | None) -> Iterator[Watch]:
+    """Count the program's calls, and check them if asked to, for the length of a `with` block.
+
+    The count listens outside of the check, so that it meets the very replicas that it meets without one.
+    """
+    with check.watching() if check is not None else nullcontext(), watching(is_rehearsing) as watch:
+        yield watch
 
 
 def _end_as_python_does() -> None:

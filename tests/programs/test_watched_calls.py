@@ -21,6 +21,7 @@ from dpdemo.checking.running.batches import on_device
 from dpdemo.models.inputs import Batches
 from dpdemo.programs import callcheck
 from dpdemo.programs.callcheck import CallCheck, is_rehearsing
+from dpdemo.programs.execute import counting
 from dpdemo.virtual import virtual_gpus
 
 SILENT = {
@@ -203,6 +204,46 @@ def test_a_training_loop_sees_the_same_with_and_without_a_check(capsys, caplog):
     assert (codes(report), report.notes) == (set(), ())
     assert codes(report, "warning") == {"DP306", "DP310"}  # BatchNorm by chunks, and a hook of ours
     assert report.batch_sizes == (16, 6)
+
+
+def counted(script, check, gpus=4):
+    """Run a program as `exec` does, with or without a check; give its uses, and its copies."""
+    torch.manual_seed(0)
+    with virtual_gpus(gpus) as found, counting(check) as watch:
+        with contextlib.suppress(Exception):
+            script()
+        return watch.uses(), found.bytes_moved
+
+
+ALL_KINDS = [
+    *[*TRIGGERS, *TWINS][::25],
+    *(case for case in TRIGGERS if case.code == "DP602"),  # default devices: to read one must copy nothing
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", ALL_KINDS, ids=str)
+def test_a_program_has_the_same_uses_and_copies_with_and_without_a_check(case):
+    gpus = case.options.get("gpus", 4)
+    alone = counted(lambda: script_of(case), None, gpus)
+    assert alone[0]
+    assert counted(lambda: script_of(case), CallCheck(), gpus) == alone
+
+
+def test_replicas_called_by_hand_are_named_alike_with_and_without_a_check():
+    class Teacher(Linear):
+        def __init__(self):
+            super().__init__()
+            self.replica = nn.Linear(4, 3)  # no replica of ours
+
+    def script():
+        model = Teacher().cuda()
+        chunks = [(chunk,) for chunk in nn.parallel.scatter(x(8).cuda(), [0, 1])]
+        nn.parallel.parallel_apply(nn.parallel.replicate(model, [0, 1]), chunks)
+
+    alone, checked = counted(script, None), counted(script, CallCheck())
+    assert [(use.module, use.num_calls) for use in alone[0]] == [("Teacher", 1)]
+    assert alone == checked
 
 
 def test_frozen_batchnorm_stays_frozen_in_the_rehearsal():

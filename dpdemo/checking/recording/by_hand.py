@@ -1,6 +1,5 @@
 """The beginning of a call that splits a batch: of a wrapper, of a function, or of steps called by hand."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,22 +9,12 @@ from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from dpdemo.arithmetic.chunk import split_batch
+from dpdemo.calls.arguments import index_of, of_each_replica
 from dpdemo.calls.tree import rebuild, tensors_in
 from dpdemo.checking.recording.drafts import Draft, Splitter
 from dpdemo.checking.recording.inside import threads_state
 
 _IN_CHUNKS = "its arguments are in chunks already"
-
-
-def paired(inputs: Any, kwargs: Any) -> list[tuple[Any, Any]]:
-    """Pair what each replica gets, also where the two are not equally many, which parallel_apply refuses."""
-    filled = itertools.zip_longest(inputs, kwargs or ())
-    return [(as_arguments(args), named or {}) for args, named in filled]
-
-
-def as_arguments(args: object) -> object:
-    """Read one replica's arguments as parallel_apply does: a lone value need not stand in a tuple."""
-    return () if args is None else args if isinstance(args, (list, tuple)) else (args,)
 
 
 def draft_of_call(wrapper: Any, /, *args: Any, **kwargs: object) -> Draft:
@@ -46,16 +35,11 @@ def draft_of_function(  # noqa: PLR0913, PLR0917 - the parameters of `data_paral
 ) -> Draft:
     """Begin a call of `data_parallel`."""
     chosen = range(torch.cuda.device_count()) if device_ids is None else device_ids
-    ids = [index_of(device) for device in chosen]
+    ids = list(map(index_of, chosen))
     last = (*ids, 0)[0] if output_device is None else index_of(output_device)
     args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
     splitter = Splitter(module, ids, last, dim, function="data_parallel")
     return Draft(splitter, args, module_kwargs or {}, callers_state=threads_state())
-
-
-def index_of(device: Any) -> int:
-    """Return the number of a GPU, however it is named."""
-    return device if isinstance(device, int) else torch.device(device).index or 0
 
 
 def is_in_chunks(value: object, num_gpus: int) -> bool:
@@ -149,9 +133,9 @@ def call_by_hand(
     if known is not None and any(modules[0] is replica for replica in known[2]):
         module, ids, _ = known
     else:
-        module, ids = modules[0], [index_of(device) for device in devices or range(len(modules))]
+        module, ids = modules[0], list(map(index_of, devices or range(len(modules))))
         gap = "its replicas were not made by replicate"
-    batch = made.cuts.joined(paired(inputs, kwargs_tup))
+    batch = made.cuts.joined(of_each_replica(inputs, kwargs_tup))
     if batch is None:
         gap = gap or "its chunks were not made by scatter"
         batch = Batch()

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.jit._builtins import _get_builtin_table as builtins_of_scripts
+from torch.overrides import _get_current_function_mode_stack as function_modes
+from torch.utils._device import DeviceContext
 
 from dpdemo.calls.seam import WhileAny, around, replaced
 from dpdemo.checking.evidence import HOOKS_OF, Event
@@ -236,6 +238,12 @@ def threads_state() -> tuple[tuple[str, str], ...]:
         ("autocast('cuda')", autocast.removeprefix("torch.")),
         ("autocast('cpu')", cpu.removeprefix("torch.")),
         ("inference_mode", str(torch.is_inference_mode_enabled()).lower()),
-        ("default device", torch.get_default_device().type),
+        ("default device", _default_device()),
         ("saved_tensors_hooks", "off" if hooks is None else "on"),
     )
+
+
+def _default_device() -> str:
+    """Read the kind of the default device; `torch.get_default_device` makes a tensor there, a copy more."""
+    contexts = [mode for mode in function_modes() if isinstance(mode, DeviceContext)]  # type: ignore[no-untyped-call] # PyTorch's own
+    return str(contexts[-1].device.type) if contexts else "cpu"

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dpdemo.calls.arguments import index_of, of_each_replica
 from dpdemo.calls.seam import around
 from dpdemo.checking.evidence import Stage
 from dpdemo.checking.recording.by_hand import (
@@ -22,8 +23,6 @@ from dpdemo.checking.recording.by_hand import (
     call_by_hand,
     draft_of_call,
     draft_of_function,
-    index_of,
-    paired,
 )
 from dpdemo.checking.recording.drafts import Draft, Watched, raised
 from dpdemo.checking.recording.inside import being, here, threads_state, watched_by
@@ -157,7 +156,7 @@ class CallRecorder:
         draft = self._enter("scatter")
         chunks, named_chunks = proceed(*args, **kwargs)
         if draft is not None:
-            draft.delivered = self._safely(paired, chunks, named_chunks) or []
+            draft.delivered = self._safely(of_each_replica, chunks, named_chunks) or []
         return chunks, named_chunks
 
     def _cut(
@@ -180,7 +179,7 @@ class CallRecorder:
         replicas = proceed(network, devices, *args, **kwargs)
         if draft is None and not self._is_anothers():
             self._local.made.replicated = self._safely(
-                lambda: (network, [index_of(device) for device in devices], replicas)
+                lambda: (network, list(map(index_of, devices)), replicas)
             )
         return replicas
 
@@ -208,13 +207,13 @@ class CallRecorder:
         return outputs
 
     def _watched(
-        self, draft: Draft, modules: Any, inputs: Any, kwargs_tup: object, devices: Any
+        self, draft: Draft, modules: Any, inputs: Any, kwargs_tup: Any, devices: Any
     ) -> list[Watched]:
         draft.stage = "replica"
         draft.callers_state = threads_state()  # a wrapper of the user's may have opened autocast by now
-        draft.delivered = paired(inputs, kwargs_tup)  # again: a user's own scatter is not watched
+        draft.delivered = of_each_replica(inputs, kwargs_tup)  # again: a user's own scatter is not watched
         if devices is not None:
-            draft.devices = [index_of(device) for device in devices]
+            draft.devices = list(map(index_of, devices))
         return [
             Watched(replica, index, draft, self._safely, self._keeps) for index, replica in enumerate(modules)
         ]
