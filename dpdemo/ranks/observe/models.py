@@ -152,7 +152,8 @@ class Wrapped(Model):
 
     def late(self) -> list[str]:
         """Name the parameters that have a gradient, and needed none when the model was wrapped."""
-        found = [pair for pair in self.named() if id(pair[1]) in self.parameters.keys() - self.managed]
+        frozen = self.parameters.keys() - self.managed
+        found = [pair for pair in self.named() if id(pair[1]) in frozen] if frozen else []
         return [name for name, each in found if each.grad is not None]
 
     def trained(self) -> Iterator[tuple[str, Any]]:

@@ -7,6 +7,7 @@ of a few numbers are compared as numbers: `5` and `5.0` are alike.
 """
 
 import ctypes
+import functools
 import itertools
 import zlib
 from collections import Counter
@@ -44,10 +45,8 @@ def fingerprints(batch: Any, count: int | None = None) -> Fingerprints | None:
         if not same or not number:
             return None
         hashed = [_hashes(column) for column in same]
-        total = torch.zeros(number, dtype=torch.int64, device="cpu")
-        for place, each in enumerate(hashed):
-            total += _mixed(each + _signed(_MIX[0] * (place + 1)))
-        rows = tuple(total.tolist())
+        mixed = (_mixed(each + _signed(_MIX[0] * place)) for place, each in enumerate(hashed, 1))
+        rows = tuple(functools.reduce(torch.add, mixed).tolist())
         columns = tuple(tuple(each.tolist()) for each in hashed)
         return Fingerprints(rows, columns, _labels(rows, same))
 
@@ -121,7 +120,9 @@ def _hashes(column: Any) -> torch.Tensor:
     if words is None:
         return torch.zeros(number, dtype=torch.int64, device="cpu")
     weights = _weights(words.shape[1])
-    step = max(1, _PART // max(1, words.shape[1]))
+    if words.numel() <= _PART:
+        return (words * weights).sum(1)
+    step = max(1, _PART // words.shape[1])
     return torch.cat([(part * weights).sum(1) for part in torch.split(words, step)])
 
 
