@@ -38,7 +38,7 @@ from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_o
 from dpdemo.virtual.ops.known import META, is_forgotten, numbers_of
 from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.ops.random import is_random, run_random
-from dpdemo.virtual.ops.shapes import PARTLY_KNOWN, SHAPES
+from dpdemo.virtual.ops.special import special
 from dpdemo.virtual.state import Session, the_session
 
 if TYPE_CHECKING:
@@ -71,11 +71,12 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return _for_shapes(session, func, args, kwargs, index)
     if effects.written:
         return _run_writing(session, func, args, kwargs, index)
+    record = special(func)
     known = None if func in UNWRITTEN else known_operands(args, kwargs)
     if known is not None and effects.needs_numbers:
         return compute(session, func, known, index)
-    if known is None and func in PARTLY_KNOWN:
-        func, args = PARTLY_KNOWN[func](func, args)
+    if known is None and record.partly_known is not None:
+        func, args = record.partly_known(func, args)
     result = _for_shapes(session, func, args, kwargs, index)
     if known is None or func in FILLED:
         note_unknown(func, args, result)
@@ -113,7 +114,7 @@ def _for_shapes(
     current = session.current
     before, current.sees_as_cpp = current.sees_as_cpp, True
     try:
-        run = SHAPES.get(func, func)
+        run = special(func).shape or func
         if _makes_new(func):
             return shapes_of(func, run, stand_ins, named)
         return run(*stand_ins, **named)
