@@ -37,6 +37,18 @@ class Special:
     """Computes it from float16 to float32."""
     alike: tuple[int, ...] | None = None
     """The operands that must have the first one's dtype."""
+    fills: Callable[[tuple[Any, ...]], Any] | None = None
+    """Takes its arguments, and returns the number that all elements of its result, or target, are."""
+    supposes: Callable[[tuple[Any, ...]], Any] | None = None
+    """Does so where the operands are not known; None if nothing can be told."""
+    is_unwritten: bool = False
+    """Whether nothing has been written into what it makes."""
+    overwrites: bool = False
+    """Whether it reads nothing of its target."""
+    writes: tuple[int, ...] = ()
+    """The operands that it writes without saying so in its schema."""
+    is_same_of_one: bool = False
+    """Whether it is, of many equal elements, what it is of one."""
 
 
 _NOTHING = Special()
