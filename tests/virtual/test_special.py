@@ -12,7 +12,7 @@ add, mul, neg = (torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor, torch.ops
 def records(monkeypatch):
     """Let the records of the program be."""
     kept: dict = {}
-    monkeypatch.setattr("dpdemo.virtual.ops.special._records", kept)
+    monkeypatch.setattr("dpdemo.virtual.ops.special.records", kept)
     return kept
 
 

@@ -23,41 +23,32 @@ if TYPE_CHECKING:
 class Special:
     """The ways in which one operator differs from "run it where its operands are"."""
 
-    run: Action | None = None
-    """Runs it, and labels its results."""
-    on_gpu: Callable[..., Any] | None = None
-    """Computes it on a GPU by operators that the CPU has."""
+    run: Action | None = None  # runs it, and labels its results
+    on_gpu: Callable[..., Any] | None = None  # computes it on a GPU by operators that the CPU has
+    # returns, for arguments without numbers, what the kernel for numbers would
     shape: Callable[..., Any] | None = None
-    """Returns, for arguments without numbers, what the kernel for numbers would."""
+    # takes it and its arguments, some of which are known, and returns what to run for the shape instead
     partly_known: Callable[..., Any] | None = None
-    """Takes it and its arguments, some of which are known, and returns what to run for the shape instead."""
-    product: str | None = None
-    """It multiplies: the name of CUDA's kernel, which has no integers."""
-    from_half: Callable[..., Any] | None = None
-    """Computes it from float16 to float32."""
-    alike: tuple[int, ...] | None = None
-    """The operands that must have the first one's dtype."""
+    product: str | None = None  # it multiplies: the name of CUDA's kernel, which has no integers
+    from_half: Callable[..., Any] | None = None  # computes it from float16 to float32
+    alike: tuple[int, ...] | None = None  # the operands that must have the first one's dtype
+    # takes its arguments, and returns the number that all elements of its result, or target, are
     fills: Callable[[tuple[Any, ...]], Any] | None = None
-    """Takes its arguments, and returns the number that all elements of its result, or target, are."""
+    # does so where the operands are not known; None if nothing can be told
     supposes: Callable[[tuple[Any, ...]], Any] | None = None
-    """Does so where the operands are not known; None if nothing can be told."""
-    is_unwritten: bool = False
-    """Whether nothing has been written into what it makes."""
-    overwrites: bool = False
-    """Whether it reads nothing of its target."""
-    writes: tuple[int, ...] = ()
-    """The operands that it writes without saying so in its schema."""
-    is_same_of_one: bool = False
-    """Whether it is, of many equal elements, what it is of one."""
+    is_unwritten: bool = False  # whether nothing has been written into what it makes
+    overwrites: bool = False  # whether it reads nothing of its target
+    writes: tuple[int, ...] = ()  # the operands that it writes without saying so in its schema
+    is_same_of_one: bool = False  # whether it is, of many equal elements, what it is of one
 
 
-_NOTHING = Special()
-_records: dict[Any, Special] = {}
+NOTHING = Special()
+records: dict[Any, Special] = {}
 
 
 def special(func: Any) -> Special:
     """Return the record of an operator; do not write into it."""
-    return _records.get(func, _NOTHING)
+    return records.get(func, NOTHING)
 
 
 def on(field: str, *ops: Any, why: str) -> Callable[[Said], Said]:
@@ -66,7 +57,7 @@ def on(field: str, *ops: Any, why: str) -> Callable[[Said], Said]:
 
     def register(said: Said) -> Said:
         for op in ops:
-            setattr(_records.setdefault(op, Special()), field, said)
+            setattr(records.setdefault(op, Special()), field, said)
         return said
 
     return register
