@@ -20,7 +20,7 @@ from dpdemo.virtual.kinds import optimizers_watched
 from dpdemo.virtual.ledger import Ledger
 from dpdemo.virtual.ops import meta
 from dpdemo.virtual.ops.casting import stop_casting
-from dpdemo.virtual.ops.dispatch import VirtualGpuMode
+from dpdemo.virtual.ops.mode import VirtualGpuMode
 from dpdemo.virtual.patches.cuda_devices import visible_variable
 from dpdemo.virtual.patches.generators import on_gpu
 from dpdemo.virtual.patches.wrappers import forget_initialisation, guarded
@@ -129,7 +129,7 @@ def _enter(session: state.Session) -> None:
         stack.enter_context(applied(patches.table(session)))
         stack.enter_context(guarded())
         stack.enter_context(optimizers_watched())
-        stack.enter_context(VirtualGpuMode(session))
+        stack.enter_context(session.mode(session))
         session.entered = stack.pop_all()
 
 
@@ -210,6 +210,7 @@ def _open(
             ledger=Ledger(num_gpus, limits),
             is_meta=is_meta,
             devices=devices,
+            mode=VirtualGpuMode,
             generators=[on_gpu(device, draws_as_cpu=draws_as_cpu) for device in devices],
             capacities=limits,
             card=card,

@@ -20,9 +20,10 @@ from dpdemo.arithmetic.cards import VIRTUAL, Card
 from dpdemo.virtual.errors import VirtualGpuError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import nn
+    from torch.utils._python_dispatch import TorchDispatchMode
 
     from dpdemo.virtual.ledger import Ledger
 
@@ -76,6 +77,7 @@ class Session:
     is_meta: bool  # whether storages have sizes only, and no numbers
     devices: list[torch.device]
     generators: list[torch.Generator]
+    mode: Callable[[Session], TorchDispatchMode]  # a thread enters one; so does code made of operators
     finish_alone: Any = None  # ends a collective where the other ranks do not run (see `alone.py`)
     scratch_capability: int | None = None  # count cuDNN's scratch as on cards of this compute capability
     capacities: Sequence[int | None] = ()

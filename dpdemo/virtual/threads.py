@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpdemo.virtual import state
-from dpdemo.virtual.ops.dispatch import VirtualGpuMode
 from dpdemo.virtual.patches.legacy import apply_default_type
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def seeing_gpus(index: int = 0) -> Iterator[None]:
     current = session.current
     current.inside, current.index = True, index
     try:
-        with VirtualGpuMode(session):
+        with session.mode(session):
             apply_default_type()
             yield
     finally:

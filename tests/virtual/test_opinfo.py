@@ -80,11 +80,11 @@ def test_the_sweep_can_fail():
     spoil = (
         "import torch, opinfo_sweep\n"
         "from dpdemo.virtual import virtual_gpus\n"
-        "from dpdemo.virtual.ops import dispatch\n"
+        "from dpdemo.virtual.ops import mode\n"
         "def wrong(session, func, args, kwargs):\n"
         "    return args[0].clone() if args[0].is_cuda else func(*args, **kwargs)\n"
         "add = torch.ops.aten.add.Tensor\n"
-        "dispatch.actions[id(add)] = add, wrong\n"
+        "mode.actions[id(add)] = add, wrong\n"
         "with virtual_gpus(1): print(sorted(opinfo_sweep.sweep(['add', 'sub'], limit=1)[0]))\n"
     )
     assert python("-c", spoil).strip() == "['add']"

@@ -13,7 +13,7 @@ import torch
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp_all
 from dpdemo.virtual.ops import point_to_point
 from dpdemo.virtual.ops.collectives import Call, coalesced, listeners, mixed_groups, nccl_groups
-from dpdemo.virtual.ops.mode import by_code_for
+from dpdemo.virtual.ops.delegated import by_code_for
 from dpdemo.virtual.ops.nccl_limits import prepare
 from dpdemo.virtual.ops.over_gloo import GATHERED_AS_ONE, gathering_lists, run_over_gloo
 from dpdemo.virtual.ops.own_gpu import check_own_gpu

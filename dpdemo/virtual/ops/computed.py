@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -25,65 +26,64 @@ from dpdemo.virtual.ops.known import (
     remember,
 )
 from dpdemo.virtual.ops.random import is_random, run_random
+from dpdemo.virtual.ops.special import Special, on, special
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from dpdemo.virtual.state import Session
 
     Known = tuple[list[Any], dict[str, Any]]  # a call's arguments, with numbers for every tensor
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 _LARGEST_DRAW = 2**20  # bytes of random numbers; drawing more takes long, and few are looked at
 _Tensor = torch.Tensor
 _is_meta: Any = torch._C.TensorBase.is_meta
-
-# All elements of the result are one number, whatever the operands' are; this says which.
-FILLED: dict[Any, Callable[[tuple[Any, ...]], Any]] = {
-    aten.zeros.default: lambda _: 0,
-    aten.ones.default: lambda _: 1,
-    aten.full.default: lambda args: args[1],
-    aten.zeros_like.default: lambda _: 0,
-    aten.ones_like.default: lambda _: 1,
-    aten.full_like.default: lambda args: args[1],
-    aten.new_zeros.default: lambda _: 0,
-    aten.new_ones.default: lambda _: 1,
-    aten.new_full.default: lambda args: args[2],
-    aten.scalar_tensor.default: lambda args: args[0],
-}
-# Numbers that are not known are taken to be finite, as in a training step that goes well.
-_IF_FINITE = {
-    aten.isnan.default: False,
-    aten.isinf.default: False,
-    aten.isposinf.default: False,
-    aten.isneginf.default: False,
-}
-_OF_ITSELF = {aten.eq.Tensor: True, aten.ne.Tensor: False}  # x == x, as `isfinite` asks
-_OF_INFINITY = {aten.eq.Scalar: False, aten.ne.Scalar: True}
 _FOUND_INFINITY = aten._amp_foreach_non_finite_check_and_unscale_.default  # gradients are finite too
-# Nothing has been written into what these make.
-UNWRITTEN = frozenset(
-    {
-        *(aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default),
-        *(aten.new_empty.default, aten.new_empty_strided.default, aten.empty_permuted.default),
-    }
-)
-_FILLING = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
-# These read nothing of the tensor that they write.
-_OVERWRITING = _FILLING | {aten.copy_.default, aten.random_.default, aten.random_.to}
-# These write without saying so in their schema: running statistics (native/native_functions.yaml).
-_UNSAID = {
-    aten.native_batch_norm.default: (3, 4),
-    aten.cudnn_batch_norm.default: (3, 4),
-    aten.batch_norm_update_stats.default: (1, 2),
-}
-# Of many equal elements these are what they are of one.
-_SAME_OF_ONE = frozenset(
-    {
-        *(aten.all.default, aten.all.dim, aten.all.dims, aten.any.default, aten.any.dim, aten.any.dims),
-        *(aten.amax.default, aten.amin.default, aten.max.default, aten.min.default),
-    }
-)
+_ONE = "all elements of what it makes or writes are one number, whatever the operands' are"
+_FINITE = "numbers that are not known are taken to be finite, as in a training step that goes well"
+
+for _op in (aten.zeros, aten.zeros_like, aten.new_zeros, aten.zero_):
+    on("fills", _op.default, why=_ONE)(lambda _: 0)
+for _op in (aten.ones, aten.ones_like, aten.new_ones):
+    on("fills", _op.default, why=_ONE)(lambda _: 1)
+on("fills", aten.scalar_tensor.default, why=_ONE)(operator.itemgetter(0))
+for _op in (aten.full.default, aten.full_like.default, aten.fill_.Scalar, aten.fill_.Tensor):
+    on("fills", _op, why=_ONE)(operator.itemgetter(1))
+on("fills", aten.new_full.default, why=_ONE)(operator.itemgetter(2))
+for _op in (aten.isnan, aten.isinf, aten.isposinf, aten.isneginf):
+    on("supposes", _op.default, why=_FINITE)(lambda _: False)
+for _equal, _value in ((aten.eq, True), (aten.ne, False)):
+    on("supposes", _equal.Tensor, why="x == x, as `isfinite` asks")(
+        lambda args, value=_value: value if args[0] is args[1] else None
+    )
+    on("supposes", _equal.Scalar, why=_FINITE)(
+        lambda args, value=_value: not value if _is_infinite(args[1]) else None
+    )
+on(
+    "is_unwritten",
+    *(aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default),
+    *(aten.new_empty.default, aten.new_empty_strided.default, aten.empty_permuted.default),
+    why="nothing has been written into what it makes",
+)(True)
+on(
+    "overwrites",
+    *(aten.copy_.default, aten.random_.default, aten.random_.to),
+    why="it reads nothing of the tensor that it writes",
+)(True)
+_STATISTICS = "it writes running statistics without saying so in its schema (native/native_functions.yaml)"
+on("writes", aten.native_batch_norm.default, aten.cudnn_batch_norm.default, why=_STATISTICS)((3, 4))
+on("writes", aten.batch_norm_update_stats.default, why=_STATISTICS)((1, 2))
+on(
+    "is_same_of_one",
+    *(aten.all.default, aten.all.dim, aten.all.dims, aten.any.default, aten.any.dim, aten.any.dims),
+    *(aten.amax.default, aten.amin.default, aten.max.default, aten.min.default),
+    why="of many equal elements it is what it is of one",
+)(True)
+
+
+def _is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 class Effects(NamedTuple):
@@ -92,20 +92,25 @@ class Effects(NamedTuple):
     written: tuple[tuple[int, str], ...]  # the arguments that it writes: where they stand, and their names
     is_view: bool  # whether its results are views, which see what their base knows
     needs_numbers: bool  # whether its result is no tensor, or of a shape that depends on numbers
+    makes_new: bool  # whether all results are new tensors, whose shapes depend on the call alone
+    special: Special
 
 
 @functools.cache
 def effects_of(func: Any) -> Effects:
     """Return what `func` does to its operands."""
-    schema = func._schema
+    schema, record = func._schema, special(func)
     written = [(place, spec.name) for place, spec in enumerate(schema.arguments) if spec.is_write] + [
-        (place, schema.arguments[place].name) for place in _UNSAID.get(func, ())
+        (place, schema.arguments[place].name) for place in record.writes
     ]
     aliases = [spec.alias_info for spec in schema.returns]
     is_view = not written and bool(aliases) and all(aliases)
     tags = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
     gives_tensors = not schema.returns or all("Tensor" in str(spec.type) for spec in schema.returns)
-    return Effects(tuple(written), is_view, not gives_tensors or any(tag in func.tags for tag in tags))
+    needs_numbers = not gives_tensors or any(tag in func.tags for tag in tags)
+    shares = any(aliases) or any(spec.alias_info is not None for spec in schema.arguments)
+    makes_new = not (written or needs_numbers or shares) and schema.name.startswith("aten::")
+    return Effects(tuple(written), is_view, needs_numbers, makes_new, record)
 
 
 def targets(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -144,14 +149,11 @@ def _numbers_in(value: Any) -> Any:
 
 def note_unknown(func: Any, args: tuple[Any, ...], result: Any) -> None:
     """Note what is known of the result of an operator although its operands are not all known."""
-    if func in FILLED:
-        know_all_equal(result, FILLED[func](args))
-    elif func in _IF_FINITE:
-        know_all_equal(result, _IF_FINITE[func])
-    elif func in _OF_ITSELF and args[0] is args[1]:
-        know_all_equal(result, _OF_ITSELF[func])
-    elif func in _OF_INFINITY and isinstance(args[1], float) and not math.isfinite(args[1]):
-        know_all_equal(result, _OF_INFINITY[func])
+    record = effects_of(func).special
+    tell = record.fills or record.supposes
+    number = None if tell is None else tell(args)
+    if number is not None:
+        know_all_equal(result, number)
 
 
 def write(
@@ -161,9 +163,10 @@ def write(
 
     What is written is known afterwards, or forgotten.
     """
-    if func in _OVERWRITING and _is_whole(args[0]):
-        if func in _FILLING and _is_meta.__get__(args[0]):
-            return _fill(args)
+    record = effects_of(func).special
+    if (record.overwrites or record.fills is not None) and _is_whole(args[0]):
+        if record.fills is not None and _is_meta.__get__(args[0]):
+            return _fill(args[0], record.fills(args))
         if numbers_of(args[0]) is None:
             remember(args[0])
     known = known_operands(args, kwargs)
@@ -181,14 +184,13 @@ def _is_whole(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes()
 
 
-def _fill(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    value = args[1] if len(args) > 1 else 0
+def _fill(target: torch.Tensor, value: Any) -> tuple[Any, ...]:
     if isinstance(value, _Tensor):
         value = numbers_of(value)
     if value is None:
-        forget(args[0])
+        forget(target)
         return ()
-    know_all_equal(args[0], value)
+    know_all_equal(target, value)
     return (None,)
 
 
@@ -254,7 +256,7 @@ def _operands(known: Known) -> Iterator[torch.Tensor]:
 
 def _as_one_element(func: Any, args: tuple[Any, ...]) -> list[Any] | None:
     """Return the arguments with one element for each tensor, if the result is then one element repeated."""
-    is_reduced = func in _SAME_OF_ONE
+    is_reduced = effects_of(func).special.is_same_of_one
     if not is_reduced and torch.Tag.pointwise not in func.tags:
         return None
     ones: list[Any] = []

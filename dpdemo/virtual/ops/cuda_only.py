@@ -13,7 +13,7 @@ import torch
 
 from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.labels import gpu_of
-from dpdemo.virtual.ops import sync_batch_norm
+from dpdemo.virtual.ops.special import on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,14 +39,12 @@ def _product(op: Any) -> Callable[..., Tensor]:
     return run
 
 
-COMPUTED: dict[Any, Callable[..., Any]] = {
-    getattr(packet, wide): _product(getattr(packet, plain))
-    for packet in (_aten.mm, _aten.bmm, _aten.addmm, _aten.baddbmm)
-    for wide, plain in (("dtype", "default"), ("dtype_out", "out"))
-    if hasattr(packet, wide)
-}
-COMPUTED.update(sync_batch_norm.COMPUTED)
-
+for _packet in (_aten.mm, _aten.bmm, _aten.addmm, _aten.baddbmm):
+    for _wide, _plain in (("dtype", "default"), ("dtype_out", "out")):
+        if hasattr(_packet, _wide):
+            on("on_gpu", getattr(_packet, _wide), why="the CPU has no `out_dtype`")(
+                _product(getattr(_packet, _plain))
+            )
 
 _TRANSFORMS = (
     *("fft", "fft2", "fftn", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ihfft", "ihfft2", "ihfftn"),

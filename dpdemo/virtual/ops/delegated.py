@@ -14,12 +14,11 @@ from torch._ops import HigherOrderOperator
 
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import as_cpp, gpus_of
-from dpdemo.virtual.ops.cuda_only import COMPUTED
-from dpdemo.virtual.ops.mode import VirtualGpuMode, by_code_for
 from dpdemo.virtual.ops.operands import common_gpu
+from dpdemo.virtual.ops.special import special
 
 if TYPE_CHECKING:
-    from dpdemo.virtual.ops.mode import Action
+    from dpdemo.virtual.ops.special import Action
     from dpdemo.virtual.state import Session
 
 _Key: Any = torch._C.DispatchKey
@@ -36,8 +35,9 @@ def delegated(func: Any, run: Action) -> Action | None:
     """Return the action of an operator of one of these kinds, else None; `run` runs an ordinary operator."""
     if isinstance(func, HigherOrderOperator):
         return _run_higher_order
-    if func in COMPUTED:
-        return _on_gpu_by(COMPUTED[func])
+    computes = special(func).on_gpu
+    if computes is not None:
+        return _on_gpu_by(computes)
     if func._schema.name in OPDEFS:
         return _custom(func, run)
     namespace, _, name = func.name().partition("::")
@@ -56,13 +56,23 @@ def delegated(func: Any, run: Action) -> Action | None:
     return as_cpp(_composite(run)) if is_composite else None
 
 
+def by_code_for(key: Any) -> Action:
+    """Return an action that runs an operator's code for a dispatch key: what it is made of passes here."""
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with session.mode(session):
+            return func._op_dk(key, *args, **kwargs)
+
+    return act
+
+
 def _on_gpu_by(function: Any) -> Action:
     """Run an operator by `function` on a GPU, and as PyTorch does on the CPU."""
 
     def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if common_gpu(session, func, args, kwargs) is None:
             return func(*args, **kwargs)
-        with VirtualGpuMode(session):
+        with session.mode(session):
             return function(*args, **kwargs)
 
     return act
@@ -131,7 +141,7 @@ def _run_higher_order(session: Session, func: Any, args: tuple[Any, ...], kwargs
     if kernel is None:
         raise UnsupportedOpError(f"{func}: expected an operator that PyTorch runs without compiling it")
     try:
-        with VirtualGpuMode(session):
+        with session.mode(session):
             return kernel(*args, **kwargs)
     except AssertionError as refusal:
         if "Mode should never be enabled" not in str(refusal):

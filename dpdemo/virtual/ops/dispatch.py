@@ -12,25 +12,23 @@ import torch
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import as_cpp, label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.ops import meta
+from dpdemo.virtual.ops import cuda_only, meta, rules, shapes, sync_batch_norm  # noqa: F401 - they register
 from dpdemo.virtual.ops.collectives import FUNCTIONAL
 from dpdemo.virtual.ops.delegated import delegated, one_by_one_where_mixed
 from dpdemo.virtual.ops.direct import DIRECT
 from dpdemo.virtual.ops.known import META
 from dpdemo.virtual.ops.mismatch import compares_all
-from dpdemo.virtual.ops.mode import VirtualGpuMode, actions
 from dpdemo.virtual.ops.operands import NUMBER, USERS, check_cpu_operands, place, survey
 from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps, note_hosts
 from dpdemo.virtual.ops.random import is_random, run_random
-from dpdemo.virtual.ops.rules import RULES
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS, scratch_bytes
+from dpdemo.virtual.ops.special import special
 from dpdemo.virtual.ops.widening import in_float32, run_wider, with_refusals
 from dpdemo.virtual.state import Session, gpu_index
 
 if TYPE_CHECKING:
-    from dpdemo.virtual.ops.mode import Action
+    from dpdemo.virtual.ops.special import Action
 
-__all__ = ["VirtualGpuMode", "actions"]
 _CPU = torch.device("cpu")
 _Tensor = torch.Tensor
 _strided = torch.strided
@@ -47,8 +45,9 @@ def choose(func: Any) -> Action:
         from dpdemo.virtual.ops import c10d  # some builds lack torch.distributed
 
         found = c10d.action(func, run) if func.namespace == "c10d" else c10d.run_functional
-    if func in RULES:
-        found = as_cpp(RULES[func])
+    rule = special(func).run
+    if rule is not None:
+        found = as_cpp(rule)
         if func is _COPY:
             found = _copying_within_a_gpu(found)
     elif found is None and func in CONVOLUTIONS:
@@ -57,9 +56,6 @@ def choose(func: Any) -> Action:
         found = as_cpp(run)
     action: Action = with_refusals(func, _usual(func) if found is None else found)
     return action
-
-
-VirtualGpuMode.choose = staticmethod(choose)
 
 
 def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

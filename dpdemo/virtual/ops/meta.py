@@ -14,7 +14,6 @@ a GPU must not say so: they would make their results there.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,8 +23,6 @@ from dpdemo.virtual.applying import Patch, group, of_session
 from dpdemo.virtual.errors import needs_numbers
 from dpdemo.virtual.labels import label_of
 from dpdemo.virtual.ops.computed import (
-    FILLED,
-    UNWRITTEN,
     compute,
     effects_of,
     known_operands,
@@ -38,7 +35,6 @@ from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_o
 from dpdemo.virtual.ops.known import META, is_forgotten, numbers_of
 from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.ops.random import is_random, run_random
-from dpdemo.virtual.ops.shapes import PARTLY_KNOWN, SHAPES
 from dpdemo.virtual.state import Session, the_session
 
 if TYPE_CHECKING:
@@ -71,13 +67,14 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return _for_shapes(session, func, args, kwargs, index)
     if effects.written:
         return _run_writing(session, func, args, kwargs, index)
-    known = None if func in UNWRITTEN else known_operands(args, kwargs)
+    record = effects.special
+    known = None if record.is_unwritten else known_operands(args, kwargs)
     if known is not None and effects.needs_numbers:
         return compute(session, func, known, index)
-    if known is None and func in PARTLY_KNOWN:
-        func, args = PARTLY_KNOWN[func](func, args)
+    if known is None and record.partly_known is not None:
+        func, args = record.partly_known(func, args)
     result = _for_shapes(session, func, args, kwargs, index)
-    if known is None or func in FILLED:
+    if known is None or record.fills is not None:
         note_unknown(func, args, result)
     else:
         note_computed(session, (func, args), known, index, result)
@@ -113,8 +110,9 @@ def _for_shapes(
     current = session.current
     before, current.sees_as_cpp = current.sees_as_cpp, True
     try:
-        run = SHAPES.get(func, func)
-        if _makes_new(func):
+        effects = effects_of(func)
+        run = effects.special.shape or func
+        if effects.makes_new:
             return shapes_of(func, run, stand_ins, named)
         return run(*stand_ins, **named)
     except NotImplementedError as error:
@@ -125,14 +123,6 @@ def _for_shapes(
         raise
     finally:
         current.sees_as_cpp = before
-
-
-@functools.cache
-def _makes_new(func: Any) -> bool:
-    """Return whether all results are new tensors, whose shapes depend on the call alone."""
-    effects, schema = effects_of(func), func._schema
-    aliases = any(spec.alias_info is not None for spec in (*schema.arguments, *schema.returns))
-    return not (effects.written or effects.needs_numbers or aliases) and schema.name.startswith("aten::")
 
 
 def _is_large(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

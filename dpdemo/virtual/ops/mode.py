@@ -13,13 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpdemo.virtual.labels import as_cpp, has_operators_of_its_own
 from dpdemo.virtual.ops import listening
+from dpdemo.virtual.ops.dispatch import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
+    from dpdemo.virtual.ops.special import Action
     from dpdemo.virtual.state import Session
-
-    Action = Callable[[Session, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 _FAKING = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.FUNCTIONAL)
 _num_modes_below: Any = torch._C._len_torch_dispatch_stack
@@ -33,7 +33,6 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs one thread's operators on virtual GPUs."""
 
     supports_higher_order_operators = True
-    choose: Callable[[Any], Action]  # dispatch.py sets it
 
     def __init__(self, session: Session) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -61,18 +60,8 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             action = actions[id(func)][1]
         except KeyError:
-            action = VirtualGpuMode.choose(func)
+            action = choose(func)
             actions[id(func)] = func, action
         if _asks_python(args):
             return as_cpp(action)(self.session, func, args, kwargs or {})
         return action(self.session, func, args, kwargs or {})
-
-
-def by_code_for(key: Any) -> Action:
-    """Return an action that runs an operator's code for a dispatch key: what it is made of passes here."""
-
-    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with VirtualGpuMode(session):
-            return func._op_dk(key, *args, **kwargs)
-
-    return act

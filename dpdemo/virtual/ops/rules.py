@@ -1,12 +1,12 @@
 """The operators that need more than "run it where its operands are", each with the reason why.
 
-A rule takes `(session, func, args, kwargs)` and returns the operator's result. `@rule(op, why=...)` registers
-it.
+A rule takes `(session, func, args, kwargs)` and returns the operator's result.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import Any
 
 import torch
 
@@ -16,27 +16,12 @@ from dpdemo.virtual.ops import listening, meta
 from dpdemo.virtual.ops.known import META, numbers_of
 from dpdemo.virtual.ops.mismatch import device_clash
 from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps, note_users
+from dpdemo.virtual.ops.special import on
 from dpdemo.virtual.state import Session, gpu_index
 from dpdemo.virtual.transfer import copy_across
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Rule = Callable[[Session, Any, tuple[Any, ...], dict[str, Any]], Any]
-
 aten = torch.ops.aten
-RULES: dict[Any, Rule] = {}
-
-
-def rule(*ops: Any, why: str) -> Callable[[Rule], Rule]:
-    """Register a rule for `ops`; `why` says what would go wrong without it."""
-    del why  # for readers
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(ops, function))
-        return function
-
-    return register
+rule = functools.partial(on, "run")
 
 
 def call(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,12 +6,14 @@ the kernel for numbers would: no more and no less, since all of it is counted.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._prims_common import suggest_memory_format
 
 from dpdemo.virtual.ops.known import numbers_of
+from dpdemo.virtual.ops.special import on
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -22,18 +24,7 @@ if TYPE_CHECKING:
     Shape = Callable[..., Any]
 
 aten = torch.ops.aten
-SHAPES: dict[Any, Shape] = {}
-
-
-def shape_of(*ops: Any, why: str) -> Callable[[Shape], Shape]:
-    """Register what `ops` return; `why` says what is wrong with PyTorch's own."""
-    del why  # for readers
-
-    def register(function: Shape) -> Shape:
-        SHAPES.update(dict.fromkeys(ops, function))
-        return function
-
-    return register
+shape_of = functools.partial(on, "shape")
 
 
 def _like(place: int) -> Shape:
@@ -158,9 +149,6 @@ def _grouped_product(
 
 # --- operators of which some operands are known: these decide the shape ---
 
-PARTLY_KNOWN: dict[Any, Callable[..., tuple[Any, tuple[Any, ...]]]] = {}
-"""Replacements for operators with some known operands; each gets the operator and its arguments."""
-
 
 def _as_places(mask: Any) -> list[Any]:
     """Turn a mask that is known into the indices of its truths, one for each dimension; leave all else."""
@@ -171,12 +159,19 @@ def _as_places(mask: Any) -> list[Any]:
     return [mask] if numbers is None else list(numbers.nonzero().unbind(1))
 
 
+@on(
+    "partly_known",
+    *(aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_put.default, aten.index_put_.default),
+    *(aten._index_put_impl_.default, aten._unsafe_index_put.default),
+    why="a mask decides how much is indexed",
+)
 def _with_places(op: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Index by places where a mask that is known is the index."""
     data, indices, *rest = args
     return op, (data, [place for index in indices for place in _as_places(index)], *rest)
 
 
+@on("partly_known", aten.masked_select.default, why="a mask decides how much is selected")
 def _selected(op: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Make room for as many elements as a mask that is known selects."""
     data, mask = args
@@ -185,11 +180,3 @@ def _selected(op: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         return op, args
     shape = torch.broadcast_shapes(data.shape, mask.shape)  # type: ignore[no-untyped-call]
     return aten.new_empty.default, (data, [int(numbers.expand(shape).sum())])
-
-
-for _indexing in (
-    *(aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_put.default, aten.index_put_.default),
-    *(aten._index_put_impl_.default, aten._unsafe_index_put.default),
-):
-    PARTLY_KNOWN[_indexing] = _with_places
-PARTLY_KNOWN[aten.masked_select.default] = _selected

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from dpdemo.virtual.ops.special import on
 
+if TYPE_CHECKING:
     from torch import Tensor
 
 _aten: Any = torch.ops.aten
+_WHY = "only CUDA's build has it"
 
 
 def _wide(tensor: Tensor) -> Tensor:
@@ -31,12 +32,14 @@ def _along(channels: Tensor, data: Tensor) -> Tensor:
     return channels.view(1, -1, *[1] * (data.dim() - 2))
 
 
+@on("on_gpu", _aten.batch_norm_stats.default, why=_WHY)
 def _stats(data: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Return this rank's mean and 1 / standard deviation of each channel."""
     variance, mean = torch.var_mean(_wide(data), _rows(data), correction=0)
     return mean, (variance + eps).rsqrt()
 
 
+@on("on_gpu", _aten.batch_norm_gather_stats_with_counts.default, why=_WHY)
 def _gather_with_counts(  # noqa: PLR0913, PLR0917 - the operator's own arguments
     data: Tensor,  # noqa: ARG001
     means: Tensor,
@@ -59,6 +62,7 @@ def _gather_with_counts(  # noqa: PLR0913, PLR0917 - the operator's own argument
     return mean, (squares / total + eps).rsqrt()
 
 
+@on("on_gpu", _aten.batch_norm_elemt.default, why=_WHY)
 def _normalise(  # noqa: PLR0913, PLR0917 - the operator's own arguments
     data: Tensor,
     weight: Tensor | None,
@@ -75,6 +79,7 @@ def _normalise(  # noqa: PLR0913, PLR0917 - the operator's own arguments
     return result.to(data.dtype)
 
 
+@on("on_gpu", _aten.batch_norm_backward_reduce.default, why=_WHY)
 def _backward_reduce(  # noqa: PLR0913, PLR0917 - the operator's own arguments
     gradient: Tensor,
     data: Tensor,
@@ -98,6 +103,7 @@ def _backward_reduce(  # noqa: PLR0913, PLR0917 - the operator's own arguments
     )
 
 
+@on("on_gpu", _aten.batch_norm_backward_elemt.default, why=_WHY)
 def _backward_input(  # noqa: PLR0913, PLR0917 - the operator's own arguments
     gradient: Tensor,
     data: Tensor,
@@ -114,12 +120,3 @@ def _backward_input(  # noqa: PLR0913, PLR0917 - the operator's own arguments
     scale = invstd if weight is None else invstd * weight
     result = (_wide(gradient) - _along(sum_dy / total, data) - projected) * _along(scale, data)
     return result.to(data.dtype)
-
-
-COMPUTED: dict[Any, Callable[..., Any]] = {
-    _aten.batch_norm_stats.default: _stats,
-    _aten.batch_norm_gather_stats_with_counts.default: _gather_with_counts,
-    _aten.batch_norm_elemt.default: _normalise,
-    _aten.batch_norm_backward_reduce.default: _backward_reduce,
-    _aten.batch_norm_backward_elemt.default: _backward_input,
-}

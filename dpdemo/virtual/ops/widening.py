@@ -24,10 +24,9 @@ import torch
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import gpus_of
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS
+from dpdemo.virtual.ops.special import NOTHING, on, records, special
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dpdemo.virtual.state import Session
 
 # The names of C++'s errors, with the dtype and the one to compute in.
@@ -57,30 +56,33 @@ def cast(value: Any, source: torch.dtype, target: torch.dtype) -> Any:
     return target if value is source else value
 
 
+_aten = torch.ops.aten
+_WHY = "CUDA computes it from float16 to float32 in one kernel"
+
+
+@on("from_half", _aten._softmax.default, _aten._log_softmax.default, why=_WHY)
 def _softmax(func: Any, data: torch.Tensor, dim: int, _: bool) -> Any:
     return func(data.float(), dim, False)
 
 
+@on("from_half", _aten._softmax_backward_data.default, _aten._log_softmax_backward_data.default, why=_WHY)
 def _softmax_backward(
     func: Any, gradient: torch.Tensor, output: torch.Tensor, dim: int, narrow: torch.dtype
 ) -> Any:
     return func(gradient, output, dim, output.dtype).to(narrow)
 
 
-_aten = torch.ops.aten
-_PRODUCTS = CONVOLUTIONS | {
-    *(_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default),
-    *(_aten.addbmm.default, _aten.mv.default, _aten.addmv.default, _aten.dot.default, _aten.vdot.default),
-}
-# By operator: CUDA's kernel, which has no integers (native/cuda/Blas.cpp).
-_KERNELS = {"mm": "addmm_cuda", "addmm": "addmm_cuda", "mv": "addmv_impl_cuda", "addmv": "addmv_impl_cuda"}
-_KERNELS |= {"dot": "dot", "vdot": "dot"} | dict.fromkeys(("bmm", "baddbmm", "addbmm"), "baddbmm_cuda")
-_FROM_HALF: dict[Any, Callable[..., Any]] = {
-    _aten._softmax.default: _softmax,
-    _aten._log_softmax.default: _softmax,
-    _aten._softmax_backward_data.default: _softmax_backward,
-    _aten._log_softmax_backward_data.default: _softmax_backward,
-}
+def _product(kernel: str, *ops: Any) -> None:
+    """Name CUDA's kernel of products, which has no integers (native/cuda/Blas.cpp)."""
+    on("product", *ops, why="the CPU is slow in float16, and takes integers")(kernel)
+
+
+_product("addmm_cuda", _aten.mm.default, _aten.addmm.default)
+_product("baddbmm_cuda", _aten.bmm.default, _aten.baddbmm.default, _aten.addbmm.default)
+_product("addmv_impl_cuda", _aten.mv.default, _aten.addmv.default)
+_product("dot", _aten.dot.default, _aten.vdot.default)
+for _op in CONVOLUTIONS:
+    _product(f"{_op._schema.name.removeprefix('aten::')}_cuda", _op)
 
 
 def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal: RuntimeError) -> Any:
@@ -90,8 +92,9 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
         UnsupportedOpError: it was refused for another reason, or wider too.
 
     """
-    if func in _FROM_HALF and args[-1] in (True, torch.float16):
-        return _FROM_HALF[func](func, *args)
+    from_half = special(func).from_half
+    if from_half is not None and args[-1] in (True, torch.float16):
+        return from_half(func, *args)
     name = _REFUSAL.search(str(refusal))
     if name is None and str(refusal).startswith("Could not run"):
         raise UnsupportedOpError(
@@ -129,7 +132,8 @@ def in_float32(func: Any, op: Any) -> Any:
     numbers. CUDA's kernels multiply float16 numbers, add up in float32 and round once; so does this.
     CUDA has no products of integers.
     """
-    if func not in _PRODUCTS:
+    kernel = records.get(func, NOTHING).product  # written out, for speed
+    if kernel is None:
         return op
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -141,21 +145,20 @@ def in_float32(func: Any, op: Any) -> Any:
                 return run_cast(op, args, kwargs, torch.float16, torch.float32)
             if not (dtype.is_floating_point or dtype.is_complex):
                 name = next((name for name, (known, _) in _NAMES.items() if known is dtype), "Bool")
-                plain = func._schema.name.removeprefix("aten::")
-                kernel = _KERNELS.get(plain, f"{plain}_cuda")
                 raise NotImplementedError(f"\"{kernel}\" not implemented for '{name}'")
         return op(*args, **kwargs)
 
     return run
 
 
-# By operator: which operands must have the first one's dtype.
-_ALIKE = {"aten::native_layer_norm": (2, 3), "aten::native_group_norm": (1, 2)}
+_WHY_ALIKE = "CUDA refuses operands of two dtypes, which the CPU takes"
+on("alike", _aten.native_layer_norm.default, _aten.native_layer_norm.out, why=_WHY_ALIKE)((2, 3))
+on("alike", _aten.native_group_norm.default, _aten.native_group_norm.out, why=_WHY_ALIKE)((1, 2))
 
 
 def with_refusals(func: Any, action: Any) -> Any:
     """Return `action`, preceded by what CUDA would refuse of `func`."""
-    places = _ALIKE.get(func._schema.name)
+    places = special(func).alike
     if places is None:
         return action
 
