@@ -10,6 +10,7 @@ from dpdemo.ranks.against.compare import Step
 from dpdemo.ranks.against.judge import judged
 from dpdemo.ranks.against.numbers import sampled
 from dpdemo.ranks.against.store import Node
+from dpdemo.ranks.against.terms import mistakes_of_terms, uneven_terms
 
 
 def texts(*steps):
@@ -339,3 +340,36 @@ def test_ranks_that_tensor_parallelism_joins_count_once():
     found = judged([replace(step, ranks=(first, first), one=first)])
     assert found.verdict == "equal"
     assert replace(step, ranks=(first, first)).data == (first,)
+
+
+def _with_terms(step, *terms):
+    """Return the step with losses of several terms: the shape that each reduces, and its divisor, by row."""
+
+    def noted(side):
+        own = len(side.detail.inputs[0][0])
+        loss = replace(
+            side.detail.backward[0],
+            averaged=tuple(own * width if is_mean else 1.0 for width, is_mean in terms),
+            divisors=(1.0,) * len(terms),
+            over=tuple((own, width) for width, _ in terms),
+        )
+        return replace(side, detail=replace(side.detail, backward=(loss,)))
+
+    return replace(step, ranks=tuple(map(noted, step.ranks)), one=noted(step.one))
+
+
+def test_terms_of_different_reductions_have_factors_of_their_own():
+    step = _with_terms(ranks_and_one([4, 4]), (3, True), (5, False))
+    factors = uneven_terms([step])
+    assert factors == {AT: (1.0, 0.5)}
+    (mistake,) = mistakes_of_terms([step], factors)
+    assert mistake.text == (
+        "One term of the loss, over [4, 5], is a sum over a rank's rows: its gradients are 1/2 of one "
+        "process's, those of the other terms are not"
+    )
+
+
+@pytest.mark.parametrize("is_mean", [True, False])
+def test_terms_of_one_reduction_have_one_factor(is_mean):
+    assert uneven_terms([_with_terms(ranks_and_one([4, 4]), (3, is_mean), (5, is_mean))]) == {}
+    assert uneven_terms([_with_terms(ranks_and_one([3, 5]), (3, True), (5, False))]) == {}
