@@ -121,7 +121,8 @@ def reason_unsure(step: Step) -> str:
         "the ranks hold different gradients, and one process's is not their mean: each may train a part of "
         "the model": bool(apart),
         f"gradients of step {step.number} are {step.difference():.2g} apart (relative), most of all "
-        f"{worst.name}, and no known cause fits: random numbers, or a rank's own state, may differ": True,
+        f"{worst.name}, and no known cause fits: random numbers, a rank's own state, or numbers that it "
+        "computes of its rows without gradients (such as a mean that normalizes them) may differ": True,
     }
     return next(reason for reason, holds in reasons.items() if holds)
 

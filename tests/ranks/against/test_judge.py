@@ -333,6 +333,17 @@ def test_the_root_of_a_mean_is_named():
     assert text.startswith("The loss is a function of a mean over a rank's rows (Sqrt)")
 
 
+@pytest.mark.parametrize(
+    ("of", "is_named"),
+    [(("AddBackward0", "AddBackward0"), True), (("SumBackward0",), False), (("MeanBackward0", "Pow"), False)],
+)
+def test_a_ratio_of_sums_is_named(of, is_named):
+    step = ranks_and_one([4, 4], average=lambda local: [each.abs() for each in local[0]])
+    node = Node("DivBackward0", (), ((),) * len(of), of)
+    found = [text.partition(" over")[0] for text in texts(_with_nodes(step, node, node))]
+    assert found == (["The loss is a ratio of sums"] if is_named else [])
+
+
 def test_ranks_that_tensor_parallelism_joins_count_once():
     step = ranks_and_one([8, 8])
     whole, loss = gradients(*rows(16))
