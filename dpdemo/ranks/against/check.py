@@ -162,14 +162,16 @@ class Check:
         self, logs: Sequence[RankLog], settings: Settings, found: Comparison, steps: Sequence[Step]
     ) -> Comparison | None:
         """Run one rank with the factors that the loss's terms have on the ranks, and see if they explain."""
-        from dpdemo.ranks.against.judge import judged
+        from dpdemo.ranks.against.judge import judged, with_divisor
         from dpdemo.ranks.against.terms import mistakes_of_terms, uneven_terms
 
         terms = uneven_terms(steps)
         settings = replace(settings, has_own_norms=_have_norms(steps))
         scaled = self._steps(logs, replace(settings, terms=terms))[0] if terms else []
-        is_explained = bool(scaled) and judged(scaled).verdict == "equal"
-        return _different(found, steps, mistakes_of_terms(steps, terms)) if is_explained else None
+        if not scaled or (equal := judged(scaled, found.remarks)).verdict != "equal":
+            return None
+        mistakes = mistakes_of_terms(steps, terms)
+        return _different(found, steps, mistakes) if mistakes else with_divisor(equal)
 
     def _steps(self, logs: Sequence[RankLog], settings: Settings) -> tuple[list[Step], list[str]]:
         """Run one rank, and return the steps that all made; remarks say what else the reader must know."""

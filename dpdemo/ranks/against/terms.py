@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpdemo.ranks.against.factors import is_own_divisor
 from dpdemo.ranks.against.words import near, percent, times
 from dpdemo.results.ranks import Mistake
 
@@ -42,20 +43,21 @@ def _factors(passes: Sequence[Backward]) -> tuple[float, ...]:
 
 
 def mistakes_of_terms(steps: Sequence[Step], factors: Factors) -> tuple[Mistake, ...]:
-    """Name the terms that count otherwise than on one process."""
+    """Name the terms that count otherwise than on one process; a divisor of a rank's size is no mistake."""
     found = []
     for step in steps:
-        for mine, single in zip(step.data[0].detail.backward, step.one.detail.backward, strict=False):
-            given = zip(factors.get(single.at, ()), mine.elements, single.elements, mine.over, strict=False)
+        for passes in zip(*(side.detail.backward for side in (*step.data, step.one)), strict=False):
+            mine, single = passes[0], passes[-1]
             found += [
                 Mistake(
-                    f"One term of the loss, over {list(over)}, {_divided(own, whole)}: its gradients are "
+                    f"One term of the loss, over {list(mine.over[place])}, "
+                    f"{_divided(mine.elements[place], single.elements[place])}: its gradients are "
                     f"{times(factor)} one process's, those of the other terms are not",
                     mine.at,
                     "give all terms one reduction: a mean, or a sum multiplied by the number of ranks",
                 )
-                for factor, own, whole, over in given
-                if factor != 1
+                for place, factor in enumerate(factors.get(single.at, ()))
+                if factor != 1 and not is_own_divisor(step, passes, place)
             ]
     return tuple(dict.fromkeys(found))
 

@@ -160,10 +160,13 @@ def _with_nodes(step, of_ranks, of_one):
     whole, loss = gradients(x, y)
     noisy = [each + torch.randn(each.shape, generator=torch.Generator().manual_seed(3)) for each in whole]
     one = side(noisy, x, elements=32.0, loss=loss)
-    put = lambda each, node: replace(  # noqa: E731
-        each, detail=replace(each.detail, backward=(replace(each.detail.backward[0], nodes=(node,)),))
-    )
-    return replace(step, ranks=tuple(put(each, of_ranks) for each in step.ranks), one=put(one, of_one))
+    ranks = tuple(_with_pass(each, nodes=(of_ranks,)) for each in step.ranks)
+    return replace(step, ranks=ranks, one=_with_pass(one, nodes=(of_one,)))
+
+
+def _with_pass(each, **values):
+    made = replace(each.detail.backward[0], **values)
+    return replace(each, detail=replace(each.detail, backward=(made,)))
 
 
 def test_a_loss_that_compares_rows_is_named_by_its_operation():
@@ -181,11 +184,8 @@ def test_a_statistic_of_rows_is_named_by_its_operation():
 def test_a_loss_that_reduces_over_the_ranks_itself_is_not_named():
     small, large = Node("MmBackward0", (12, 12), ((12, 4),)), Node("MmBackward0", (12, 12), ((12, 8),))
     step = _with_nodes(ranks_and_one([4, 4]), small, large)
-    for rank in step.ranks:
-        noted = rank.detail.backward[0]
-        nodes = (Node("_AllReduceBackward", (12, 12), ()), *noted.nodes)
-        vars(rank.detail)["backward"] = (replace(noted, nodes=nodes),)
-    assert texts(step) == []
+    nodes = (Node("_AllReduceBackward", (12, 12), ()), small)
+    assert texts(replace(step, ranks=tuple(_with_pass(each, nodes=nodes) for each in step.ranks))) == []
 
 
 def test_texts_padded_to_another_length_are_not_compared_rows():
@@ -254,13 +254,8 @@ def test_a_sum_divided_by_all_ranks_rows_is_named():
 
 def test_rows_gathered_without_their_gradients_are_named():
     step = ranks_and_one([4, 4], factor=0.5)
-
-    def covering_all(each):
-        made = replace(each.detail.backward[0], averaged=(32.0,), over=((8, 4),))
-        return replace(each, detail=replace(each.detail, backward=(made,)))
-
-    step = replace(step, ranks=tuple(map(covering_all, step.ranks)), one=covering_all(step.one))
-    (text,) = texts(step)
+    *ranks, one = (_with_pass(each, averaged=(32.0,), over=((8, 4),)) for each in (*step.ranks, step.one))
+    (text,) = texts(replace(step, ranks=tuple(ranks), one=one))
     assert "1/2 of one process's: each rank's loss has the rows of all ranks" in text
 
 
@@ -273,14 +268,11 @@ def _divided_by_rows(divisor, factor=1.0):
     step = ranks_and_one([4, 4], "sum", factor=factor / divisor)
     whole, _ = gradients(*rows(8), "sum")
     one = side([each / divisor for each in whole], rows(8)[0])
-    put = lambda each, size: replace(  # noqa: E731
-        each,
-        detail=replace(
-            each.detail,
-            backward=(replace(each.detail.backward[0], divisors=(divisor,), over=((size, 4),)),),
-        ),
+    *ranks, one = (
+        _with_pass(each, divisors=(divisor,), over=((size, 4),))
+        for each, size in ((step.ranks[0], 4), (step.ranks[1], 4), (one, 8))
     )
-    return replace(step, ranks=tuple(put(each, 4) for each in step.ranks), one=put(one, 8))
+    return replace(step, ranks=tuple(ranks), one=one)
 
 
 def test_passes_that_one_process_cuts_otherwise_prove_nothing():
@@ -358,13 +350,12 @@ def _with_terms(step, *terms):
 
     def noted(side):
         own = len(side.detail.inputs[0][0])
-        loss = replace(
-            side.detail.backward[0],
+        return _with_pass(
+            side,
             averaged=tuple(own * width if is_mean else 1.0 for width, is_mean in terms),
             divisors=(1.0,) * len(terms),
             over=tuple((own, width) for width, _ in terms),
         )
-        return replace(side, detail=replace(side.detail, backward=(loss,)))
 
     return replace(step, ranks=tuple(map(noted, step.ranks)), one=noted(step.one))
 
@@ -378,6 +369,23 @@ def test_terms_of_different_reductions_have_factors_of_their_own():
         "One term of the loss, over [4, 5], is a sum over a rank's rows: its gradients are 1/2 of one "
         "process's, those of the other terms are not"
     )
+
+
+def test_a_term_with_a_fixed_divisor_of_a_ranks_size_is_no_mistake():
+    step = _with_terms(ranks_and_one([4, 4]), (3, True), (5, False))
+    *ranks, one = (_with_pass(each, divisors=(1.0, 4.0)) for each in (*step.ranks, step.one))
+    step = replace(step, ranks=tuple(ranks), one=one)
+    assert uneven_terms([step]) == {AT: (1.0, 0.5)}
+    assert mistakes_of_terms([step], uneven_terms([step])) == ()
+
+
+def test_two_sums_with_a_fixed_divisor_are_no_mistake():
+    step = _divided_by_rows(4.0)
+    *ranks, one = (
+        _with_pass(each, averaged=(1.0,) * 2, divisors=(4.0,) * 2, over=each.detail.backward[0].over * 2)
+        for each in (*step.ranks, step.one)
+    )
+    assert judged([replace(step, ranks=tuple(ranks), one=one)]).verdict == "equal"
 
 
 @pytest.mark.parametrize("is_mean", [True, False])
