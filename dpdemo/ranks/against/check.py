@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against.settings import Settings
+from dpdemo.ranks.against.state import owner_of
 from dpdemo.ranks.against.store import Store
 from dpdemo.ranks.events import (
     HOOK,
@@ -104,7 +105,6 @@ class Check:
         return ""
 
     def _compared(self, logs: Sequence[RankLog]) -> Comparison:
-        from dpdemo.ranks.against.compare import EPSILON, noise_between
         from dpdemo.ranks.against.judge import judged, reason_not_comparable
 
         settings, num = self.settings, self.settings.num_ranks
@@ -119,7 +119,22 @@ class Check:
         found = judged(steps, remarks)
         if found.verdict == "equal" or reason_not_comparable(steps):
             return found
-        whole, has_norms = steps, any(side.event.norms for step in steps for side in step.ranks)
+        by_terms = self._by_terms(logs, settings, found, steps)
+        return by_terms or self._by_noise(logs, settings, found, steps, remarks)
+
+    def _by_noise(
+        self,
+        logs: Sequence[RankLog],
+        settings: Settings,
+        found: Comparison,
+        steps: list[Step],
+        remarks: Sequence[str],
+    ) -> Comparison:
+        """Run one rank with each rank's statistics of BatchNorm, and with parameters that are nudged."""
+        from dpdemo.ranks.against.compare import EPSILON, noise_between
+        from dpdemo.ranks.against.judge import judged
+
+        whole, has_norms = steps, _have_norms(steps)
         if has_norms:
             settings = replace(settings, has_own_norms=True)
             own, _ = self._steps(logs, settings)
@@ -143,26 +158,40 @@ class Check:
         final = judged(steps, remarks) if steps else found
         return by_norms(final, whole) if has_norms and final.verdict == "equal" else final
 
+    def _by_terms(
+        self, logs: Sequence[RankLog], settings: Settings, found: Comparison, steps: Sequence[Step]
+    ) -> Comparison | None:
+        """Run one rank with the factors that the loss's terms have on the ranks, and see if they explain."""
+        from dpdemo.ranks.against.judge import judged, with_divisor
+        from dpdemo.ranks.against.terms import mistakes_of_terms, uneven_terms
+
+        terms = uneven_terms(steps)
+        settings = replace(settings, has_own_norms=_have_norms(steps))
+        scaled = self._steps(logs, replace(settings, terms=terms))[0] if terms else []
+        if not scaled or (equal := judged(scaled, found.remarks)).verdict != "equal":
+            return None
+        mistakes = mistakes_of_terms(steps, terms)
+        return _different(found, steps, mistakes) if mistakes else with_divisor(equal)
+
     def _steps(self, logs: Sequence[RankLog], settings: Settings) -> tuple[list[Step], list[str]]:
         """Run one rank, and return the steps that all made; remarks say what else the reader must know."""
         from dpdemo.ranks.against.compare import Side, Step
 
-        with contextlib.suppress(FileNotFoundError):
-            settings.store("one").unlink()
-        outcome = self._replay(replace(settings, is_replay=True))
+        outcome, where = self._replay(settings, 1), "one process"
+        joined = len(logs) // len({owner_of(log.number, log.events) for log in logs})
+        if outcome.code and joined > 1:  # tensor parallelism may not do without its ranks
+            outcome, where = self._replay(settings, joined), f"{joined} ranks of tensor parallelism alone"
         events = outcome.ranks[0].events
         fatal = [event.text for event in events if isinstance(event, Remark) and event.is_fatal]
-        failed = outcome.ranks[0].error
+        failed = next((log.error for log in outcome.ranks if log.error), None)
         if fatal or outcome.code:
             at = f" ({failed.at})" if failed else ""
             text = (
-                f"on one process the program fails: {failed.text}{at}"
-                if failed
-                else "the run on one process failed"
+                f"on {where} the program fails: {failed.text}{at}" if failed else f"the run on {where} failed"
             )
             return [], fatal or [text]
         keys = _common([*(log.events for log in logs), events])
-        stores = [Store(settings.store(log.number)) for log in logs] + [Store(settings.store("one"))]
+        stores = [Store(settings.store(log.number)) for log in logs] + [Store(settings.store("one0"))]
 
         def side(place: int, found: Sequence[Event], key: tuple[int, int]) -> Side:
             event = _noted(found)[key]
@@ -184,16 +213,18 @@ class Check:
         ]
         return steps, [event.text for event in events if isinstance(event, Remark)]
 
-    def _replay(self, settings: Settings) -> Outcome:
+    def _replay(self, settings: Settings, many: int) -> Outcome:
         limit = time.monotonic() + max(_LEAST_S, _TIMES * self.took)
 
         def look(_: object) -> None:
             if time.monotonic() > limit:
                 raise _TooSlowError
 
-        environment = {**self.environment, **settings.environment()}
+        for path in Path(settings.folder).glob("one*.store"):
+            path.unlink()
+        environment = {**self.environment, **replace(settings, is_replay=True).environment()}
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            return launch(1, self.command, environment, has_terminal=False, on_look=look)
+            return launch(many, self.command, environment, has_terminal=False, on_look=look)
 
 
 def _are_shared_out(steps: Sequence[Step]) -> bool:
@@ -204,11 +235,30 @@ def _are_shared_out(steps: Sequence[Step]) -> bool:
     return any(mine == single > 0 for mine, single in passes if len(steps[0].data) > 1)
 
 
+def _have_norms(steps: Sequence[Step]) -> bool:
+    return any(side.event.norms for step in steps for side in step.ranks)
+
+
 def by_norms(alone: Comparison, steps: Sequence[Step]) -> Comparison:
     """Return that BatchNorm alone makes the difference, which many programs mean."""
     note = Mistake(_NORMS, steps[0].at, _SYNC, "note")
-    apart = max(step.difference() for step in steps if not step.is_skipped)
-    return replace(alone, verdict="different", difference=apart, mistakes=(note,))
+    return _different(alone, steps, (note,))
+
+
+def _different(found: Comparison, steps: Sequence[Step], mistakes: tuple[Mistake, ...]) -> Comparison:
+    """Return a verdict on steps whose difference a further run has explained."""
+    kept = [step for step in steps if not step.is_skipped]
+    apart = [step for step in kept if not step.is_equal()] or kept
+    worst = max(apart, key=lambda step: step.difference())
+    return replace(
+        found,
+        verdict="different",
+        reason="",
+        steps=tuple(sorted({step.number for step in apart})),
+        difference=worst.difference(),
+        tolerance=worst.tolerance(),
+        mistakes=mistakes,
+    )
 
 
 def _noted(events: Sequence[Event]) -> dict[tuple[int, int], NotedStep]:

@@ -13,9 +13,9 @@ from dpdemo.ranks.against.words import NEAR, backward_of, line_of, named, near, 
 from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from dpdemo.ranks.against.store import Backward
+    from dpdemo.ranks.against.store import Backward, Shape
 
 Words = tuple[str, str, str]
 """The reason, the remedy and the line."""
@@ -56,27 +56,33 @@ def _losses(step: Step) -> tuple[Backward, Backward] | None:
 
 
 def has_own_divisor(step: Step) -> bool:
-    """Return whether the loss divides a sum by a fixed number, as many rows or elements as a rank has."""
-    losses = _losses(step)
+    """Return whether all terms of the loss divide a sum by a fixed number, as many rows as a rank has."""
     passes = [side.detail.backward for side in (*step.data, step.one)]
-    if losses is None or len({len(each) for each in passes}) > 1:
+    if {len(each) > 0 for each in passes} != {True} or len({len(each) for each in passes}) > 1:
         return False
-    divisor = losses[0].divisors[0]
+    firsts = [each[0] for each in passes]
+    if len({len(each.elements) for each in firsts}) > 1 or not firsts[0].elements:
+        return False
+    return all(is_own_divisor(step, firsts, place) for place in range(len(firsts[0].elements)))
+
+
+def is_own_divisor(step: Step, passes: Sequence[Backward], place: int) -> bool:
+    """Return whether a term divides a sum by a fixed number, as many rows or elements as a rank has."""
+    divisor = passes[0].divisors[place]
     for each in passes:
-        if each[0].averaged != (1.0,) or each[0].divisors != (divisor,) or not each[0].over:
+        if len(each.over) <= place or (each.averaged[place], each.divisors[place]) != (1.0, divisor):
             return False
-    calls = [call[0] if call else 0 for side in step.data for call in side.detail.calls]
-    *mine, single = (math.prod(each[0].over[0]) for each in passes)
+    *mine, single = (math.prod(each.over[place]) for each in passes)
     if single != sum(mine):  # the ranks have gathered their rows
         return False
     if divisor == 1:
-        return set(calls) == {1}
-    return all(divisor in _sizes(each[0]) for each in passes[:-1])
+        return {call[0] if call else 0 for side in step.data for call in side.detail.calls} == {1}
+    return all(divisor in _sizes(each.over[place]) for each in passes[:-1])
 
 
-def _sizes(noted: Backward) -> set[int]:
-    """Return the numbers of rows or elements that a pass's loss may have."""
-    return {math.prod(shape[: dim + 1]) for shape in noted.over for dim in range(len(shape))}
+def _sizes(shape: Shape) -> set[int]:
+    """Return the numbers of rows or elements that a term of a loss may have."""
+    return {math.prod(shape[: dim + 1]) for dim in range(len(shape))}
 
 
 def _of_accumulation(step: Step, alpha: float) -> Words | None:

@@ -113,6 +113,11 @@ class PrivateFiles:
             shutil.copyfile(path, private)
         return private
 
+    def remove(self, name: Any) -> None:
+        """Let a path that is not private be gone."""
+        self.removed.add(str(self._path(name)))
+        self.has_written = True
+
     def _path(self, name: Any) -> str | None:
         if not isinstance(name, (str, os.PathLike)):
             return None
@@ -188,8 +193,7 @@ def _follow_removal(files: PrivateFiles, name: str) -> None:
         elif not files.exists(path):
             run(path)  # which raises
         else:
-            files.removed.add(str(files._path(path)))
-            files.has_written = True
+            files.remove(path)
 
 
 def _follow_folders(files: PrivateFiles) -> None:
@@ -207,8 +211,7 @@ def _follow_folders(files: PrivateFiles) -> None:
         if where is not path or files._path(path) is None:
             run(where, *args, **kwargs)
         else:
-            files.removed.add(str(files._path(path)))
-            files.has_written = True
+            files.remove(path)
 
     for name in ("rename", "replace"):
 
@@ -217,7 +220,7 @@ def _follow_folders(files: PrivateFiles) -> None:
             private = files.read(src)
             if private is src and files._path(src) is not None:
                 private = files.write(src, keeps=True)
-                files.removed.add(str(files._path(src)))
+                files.remove(src)
             run(private, files.write(dst), **kwargs)
 
 

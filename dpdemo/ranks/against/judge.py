@@ -37,27 +37,15 @@ _OWN_DIVISOR = (
     "the loss divides a sum by a fixed number, as many rows or elements as a rank has: one process would "
     "divide by those of all ranks"
 )
-_OF_GRAPHS: tuple[Find, ...] = (find_mixing,)
 
 
 def causes(step: Step) -> list[Mistake]:
     """Return the mistakes that explain a step's difference; none if nothing is sure."""
-    for find in _OF_RANKS:
-        found = list(find(step))
-        if found:
-            return found
-    if unsynced.unsynced(step) or not step.has_same_calls():
-        return []
-    for find in _OF_GRADIENTS:
-        found = list(find(step))
-        if found:
-            return found
-    if step.has_same_rows():
-        for find in _OF_GRAPHS:
-            found = list(find(step))
-            if found:
-                return found
-    return []
+    finds = _OF_RANKS
+    if not unsynced.unsynced(step) and step.has_same_calls():
+        finds += _OF_GRADIENTS
+        finds += (find_mixing,) if step.has_same_rows() else ()
+    return next((found for find in finds if (found := list(find(step)))), [])
 
 
 def differs(step: Step) -> bool:
@@ -116,7 +104,8 @@ def reason_unsure(step: Step) -> str:
         "the ranks hold different gradients, and one process's is not their mean: each may train a part of "
         "the model": bool(apart),
         f"gradients of step {step.number} are {step.difference():.2g} apart (relative), most of all "
-        f"{worst.name}, and no known cause fits: random numbers, or a rank's own state, may differ": True,
+        f"{worst.name}, and no known cause fits: random numbers, a rank's own state, or numbers that it "
+        "computes of its rows without gradients (such as a mean that normalizes them) may differ": True,
     }
     return next(reason for reason, holds in reasons.items() if holds)
 
@@ -130,8 +119,6 @@ def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
         reason = reason or "a gradient scaler left out all noted steps"
     elif unsynced.averages_parameters(compared):
         reason = "the ranks average parameters between some steps, not gradients"
-    if any(step.scale != 1 for step in compared):
-        remarks = [*remarks, _OWN_DIVISOR]
     firsts = {step.one.event.optimizer: step for step in reversed(different)}
     found = {} if reason else {number: causes(step) for number, step in sorted(firsts.items())}
     unsure = [reason_unsure(firsts[number]) for number, mistakes in found.items() if not mistakes]
@@ -140,7 +127,7 @@ def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
         return Comparison("not checked", num, reason or unsure[0], remarks=tuple(remarks))
     remarks = [*remarks, *(f"another optimizer's steps are not explained: {each}" for each in unsure)]
     worst = max(compared, key=lambda step: step.difference())
-    return Comparison(
+    final = Comparison(
         "different" if different else "equal",
         num,
         "",
@@ -150,6 +137,12 @@ def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
         mistakes,
         tuple(remarks),
     )
+    return with_divisor(final) if any(step.scale != 1 for step in compared) else final
+
+
+def with_divisor(found: Comparison) -> Comparison:
+    """Add the remark that a fixed divisor counts as a mean."""
+    return replace(found, remarks=(*found.remarks, _OWN_DIVISOR))
 
 
 def _prepared(step: Step, steps: Sequence[Step]) -> Step:

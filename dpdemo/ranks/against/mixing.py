@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "AllToAll")
 _CURVED = ("Sqrt", "Rsqrt", "Log", "Exp", "Pow", "Reciprocal", "Softplus", "Sigmoid", "Tanh")
 _REDUCES = ("Mean", "Sum", "MseLoss", "L1Loss", "NllLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
+_NUMERATORS, _DENOMINATORS = ("Sum", "Mul", "Add"), ("Sum", "Mean", "Add", "Sub", "Clamp")
 _NO_MEANS = ("LinalgVectorNorm", "Norm", "Std", "Var", "Logsumexp", "Max", "Min", "Prod")
 _GATHER = "gather the rows over the ranks with gradients (torch.distributed.nn.functional.all_gather)"
 
@@ -44,19 +45,30 @@ def find_mixing(step: Step) -> Iterator[Mistake]:
 
 
 def find_function_of_mean(step: Step) -> Iterator[Mistake]:
-    """Find a root, a logarithm or the like of a mean over a rank's rows."""
+    """Find a root, a logarithm or the like of a mean over a rank's rows, or a ratio of sums over them."""
     if uneven_counts(step):
         return
     for noted in step.data[0].detail.backward[:1]:
-        curved = [node for node in noted.nodes if not node.shape and _short(node).startswith(_CURVED)]
-        averaged = [node for node in curved if any(name.startswith(_REDUCES) for name in node.of)]
-        if averaged and step.has_same_rows():
+        found = [node for node in noted.nodes if _is_curved(node)]
+        if any(part in node.name for node in noted.nodes for part in _COLLECTIVES):
+            return
+        if found and step.has_same_rows():
+            of = "ratio of sums" if _short(found[0]) == "Div" else "function of a mean"
             yield Mistake(
-                f"The loss is a function of a mean over a rank's rows ({_short(averaged[0])}): the average "
+                f"The loss is a {of} over a rank's rows ({_short(found[0])}): the average "
                 "of the ranks' values is another number than that of all rows",
                 noted.at,
                 "average over the ranks first, with gradients (torch.distributed.nn.functional.all_reduce)",
             )
+
+
+def _is_curved(node: Node) -> bool:
+    """Return whether a number of the loss's graph is no linear function of the means that it is made of."""
+    if _short(node) == "Div" and len(node.of) > 1:  # of two numbers that have gradients
+        is_of_sums = node.of[0].startswith(_NUMERATORS) and node.of[1].startswith(_DENOMINATORS)
+        return not node.shape and is_of_sums and not any(node.inputs)
+    is_of_mean = any(name.startswith(_REDUCES) for name in node.of)
+    return not node.shape and is_of_mean and _short(node).startswith(_CURVED)
 
 
 def _operations(noted: Backward) -> list[Node]:

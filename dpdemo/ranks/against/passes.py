@@ -23,7 +23,7 @@ from dpdemo.ranks.observe.notes import around, never_raises, users_line, users_l
 from dpdemo.ranks.observe.numbers import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dpdemo.ranks.against.state import State
 
@@ -111,6 +111,7 @@ class Passes:
             return noted
         root = past_sink(loss.grad_fn, loss.output_nr)
         found = list(_reductions(root))
+        _scale_terms([node for node, *_ in found], self.state.settings.terms.get(noted.at, ()))
         nodes = tuple(_nodes(root))
         for node in _walk(root):
             for each in node._input_metadata or ():
@@ -136,6 +137,19 @@ class Passes:
         with torch._C._DisableTorchDispatch():
             found = {key: (part / scale) for key, part in self.gradients.items()}
         window.backward[-1] = replace(window.backward[-1], gradients=(found, [id(each) for each in given]))  # type: ignore[arg-type]
+
+
+def _scale_terms(nodes: Sequence[Any], factors: Sequence[float]) -> None:
+    """Multiply what the terms of a loss get as gradients; a term that counts twice is left alone."""
+    if len({*nodes}) != len(factors):
+        return
+    for node, factor in zip(nodes, factors, strict=True):
+        if factor != 1:
+            node.register_prehook(functools.partial(_times, factor))
+
+
+def _times(factor: float, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(None if each is None else each * factor for each in gradients)
 
 
 def _has_rows(leaf: Any) -> bool:

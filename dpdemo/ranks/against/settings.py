@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 VARIABLE = "DPDEMO_RANKS_AGAINST"
@@ -24,6 +25,9 @@ class Settings:
     """Whether BatchNorm normalizes each rank's rows by themselves."""
     nudge: float = 0.0
     """The relative change of each parameter, to see how far rounding goes."""
+
+    terms: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By the line of a backward pass: the factor of the gradient of each term of the loss."""
 
     @classmethod
     def of_environment(cls) -> Settings | None:

@@ -42,13 +42,18 @@ def box_of(parameter: Any) -> Box | None:
     return tuple(offset), tuple(shape)
 
 
-def _inbox_at(tensor: torch.Tensor, box: Box | None) -> torch.Tensor:
+def _inbox_at(tensor: torch.Tensor, box: Box | None) -> torch.Tensor | None:
+    """Return a box of a tensor, or None if this rank's shard has not all of it."""
     if box is None:
         return tensor
     local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    starts, _ = box_of(tensor) or ((0,) * local.ndim, ())
     with torch._C._DisableTorchDispatch():
         for dim, (begin, size) in enumerate(zip(*box, strict=True)):
-            local = torch.Tensor.narrow(local, dim, begin, size)
+            start = begin - starts[dim]
+            if size and not 0 <= start <= local.shape[dim] - size:
+                return None
+            local = torch.Tensor.narrow(local, dim, start if size else 0, size)
     return local
 
 
@@ -61,7 +66,9 @@ def sampled_shards(gradient: torch.Tensor, shards: list[tuple[Box | None, int]])
     """Return some numbers of a gradient, of each of the ranks' shards as many as the rank picked."""
     if all(box is None for box, _ in shards):
         return sampled(gradient, tuple(size for _, size in shards))
-    parts = [sampled(_inbox_at(gradient, box)) for box, _ in shards]
+    if getattr(gradient, "_local_tensor", gradient).shape != gradient.shape:
+        gradient = gradient.full_tensor()  # type: ignore[attr-defined]  # of one process's ranks
+    parts = [sampled(part) for box, _ in shards if (part := _inbox_at(gradient, box)) is not None]
     norm = sum(part.norm**2 for part in parts) ** 0.5
     return Sampled(b"".join(part.data for part in parts), norm, sum(part.size for part in parts))
 
@@ -69,8 +76,7 @@ def sampled_shards(gradient: torch.Tensor, shards: list[tuple[Box | None, int]])
 def put_shards(parameter: Any, shards: list[tuple[Box | None, Kept]], nudge: float) -> bool:
     """Set a parameter to the ranks' shards; return whether they fit."""
     if any(box is not None for box, _ in shards):
-        return all(
-            put(_inbox_at(parameter.detach(), box), part.data, part.dtype, nudge) for box, part in shards
-        )
+        pairs = [(_inbox_at(parameter.detach(), box), part) for box, part in shards]
+        return all(put(into, part.data, part.dtype, nudge) for into, part in pairs if into is not None)
     size = getattr(parameter, "_local_tensor", parameter).numel() * parameter.element_size()
     return put(parameter, b"".join(part.data for _, part in shards)[:size], shards[0][1].dtype, nudge)

@@ -11,6 +11,8 @@ from dpdemo.ranks.against.store import Backward, Clip, Detail, Sampled, Store
 from dpdemo.ranks.events import Event, NotedBatch, NotedDraw, NotedPass, NotedStep, Remark, Touched
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dpdemo.ranks.against.settings import Settings
     from dpdemo.ranks.observe.notes import Notes
 
@@ -34,6 +36,12 @@ class Window:
     """By `id` of a parameter: its gradient before the last clipping, which follows the backward passes."""
 
 
+def owner_of(rank: int, events: Sequence[Event]) -> int:
+    """Return the first of the ranks that tensor parallelism joins with this one, to have the same rows."""
+    found = (each.owner for each in events if isinstance(each, NotedStep) and each.owner >= 0)
+    return next(found, rank)
+
+
 class Ranks:
     """What the ranks noted, as the one process reads it."""
 
@@ -49,6 +57,8 @@ class Ranks:
         """By path: whether it existed before all ranks wrote it."""
         self.owners: list[int] = []
         """The ranks that have rows of their own, in order."""
+        self.group = [0]
+        """Rank 0 and those that tensor parallelism joins with it."""
         self._in_a_pass: dict[tuple[str, str], int] = {}
         self._latest: tuple[int, int] | None = None
         self._details: dict[int, Detail] = {}
@@ -57,10 +67,10 @@ class Ranks:
             for rank in numbers
         ]
         for rank, events in enumerate(noted):
-            is_owner = not any(
-                isinstance(each, NotedStep) and each.owner not in {-1, rank} for each in events
-            )
+            owner = owner_of(rank, events)
+            is_owner = owner == rank
             self.owners += [rank] * is_owner
+            self.group += [rank] * (owner == 0 and rank > 0)
             for event in events:
                 if is_owner or isinstance(event, (NotedStep, Touched)):
                     self._take(rank, event)
@@ -105,7 +115,7 @@ class State:
     def __init__(self, settings: Settings, notes: Notes, rank: int) -> None:
         self.settings, self.notes = settings, notes
         self.owner = -1
-        self.store = Store(settings.store("one" if settings.is_replay else rank))
+        self.store = Store(settings.store(f"one{rank}" if settings.is_replay else rank))
         self.window = Window()
         self.optimizers: list[Any] = []
         self.steps: Counter[int] = Counter()

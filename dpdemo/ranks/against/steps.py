@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections import Counter
@@ -140,6 +141,8 @@ class Steps:
             set_parameters(state, number, state.steps[number] + 1)
             if all(state.steps[each] >= step for each, step in state.ranks.steps):
                 sys.stdout.flush()
+                with contextlib.suppress(Exception):
+                    dist.barrier()
                 os._exit(0)
             return
         this = state.first_trained

@@ -22,7 +22,7 @@ def watch(notes: Notes) -> None:
     state = State(settings, notes, int(os.environ["RANK"]))
     if settings.is_replay:
         files.give_view(state)
-        worlds.let_run_alone()
+        worlds.let_run_alone(state)
     else:
         files.note(state)
         worlds.note_owner(state)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _LOSS = 1e-4
 _MANY = 16
 _UNEVEN = "The ranks' means are averaged although they are over different numbers of elements"
+_LIKE_ONE = "let the program treat the loss of each rank as one process treats that of all rows"
 _EVEN = "divide the rank's sum by all ranks' number of elements, and multiply by the number of ranks"
 
 
@@ -103,11 +104,12 @@ def find_weights(step: Step) -> Iterator[Mistake]:
     )
     what = equal if is_even else "The ranks' passes do not weigh what they weigh in one process"
     over = f" ({counts})" if counts else ""
-    rows = {side.event.rows for side in step.data}
+    has_tail = len({side.event.rows for side in step.data}) > 1
+    advice = _EVEN if counts else _LIKE_ONE
     yield Mistake(
         f"{what}{over}: {fit.words()}",
         line_of(step),
-        f"{_EVEN}{', or drop the last, smaller batch (drop_last=True)' if len(rows) > 1 else ''}",
+        f"{advice}{', or drop the last, smaller batch (drop_last=True)' if has_tail else ''}",
     )
 
 

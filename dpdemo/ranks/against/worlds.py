@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -13,6 +14,8 @@ from dpdemo.ranks.observe.notes import around, never_raises
 from dpdemo.startup.hook import when_imported
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dpdemo.ranks.against.state import State
 
 _LIGHTNING = ("lightning.fabric", "lightning_fabric")
@@ -29,26 +32,49 @@ def note_owner(state: State) -> None:
         return out
 
 
-def let_run_alone() -> None:
-    """Let meshes, groups, samplers and Lightning have one rank; rows come from the ranks' notes anyway."""
+def let_run_alone(state: State) -> None:
+    """Let meshes, groups, samplers and Lightning have one rank; rows come from the ranks' notes anyway.
+
+    Where tensor parallelism needs its ranks, meshes and groups have those alone.
+    """
     for package in _LIGHTNING:
         when_imported(f"{package}.plugins.environments.torchelastic", _without_validation)
 
     @around(meshes, "init_device_mesh")
     def init_device_mesh(make: Any, /, device_type: str, mesh_shape: Any, **kwargs: Any) -> Any:
-        return make(device_type, (1,) * len(mesh_shape), **kwargs)
+        joined = _joined(state)
+        if math.prod(mesh_shape) != len(joined):
+            mesh_shape = _shape_of(joined, mesh_shape, state.settings.num_ranks)
+        return make(device_type, mesh_shape, **kwargs)
 
     @around(dist.distributed_c10d, "new_group")
     def new_group(make: Any, /, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if ranks is not None and 0 not in ranks:
-            return dist.GroupMember.NON_GROUP_MEMBER
-        return make(None if ranks is None else [0], *args, **kwargs)
+        if ranks is None:
+            return make(None, *args, **kwargs)
+        mine = [place for place, rank in enumerate(_joined(state)) if rank in ranks]
+        return make(mine, *args, **kwargs) if mine else dist.GroupMember.NON_GROUP_MEMBER
 
     @around(DistributedSampler, "__init__")
     def sampler(init: Any, /, self: Any, dataset: Any, *_: Any, **kwargs: Any) -> None:
         init(self, dataset, **{**kwargs, "num_replicas": 1, "rank": 0})
 
     vars(dist).update(init_device_mesh=init_device_mesh, new_group=new_group)
+
+
+def _joined(state: State) -> list[int]:
+    """Return the ranks that this run's own stand for."""
+    return state.ranks.group if dist.get_world_size() > 1 else [0]
+
+
+def _shape_of(joined: list[int], shape: Sequence[int], num_ranks: int) -> tuple[int, ...]:
+    """Return the shape of a mesh of some of its ranks: a dimension in which they do not differ has one."""
+    if math.prod(shape) != num_ranks:
+        return (1,) * len(shape)
+    found, step = [], num_ranks
+    for size in shape:
+        step //= size
+        found.append(len({rank // step % size for rank in joined}))
+    return tuple(found)
 
 
 def mark_partitions() -> None:

@@ -16,6 +16,7 @@ RIGHT = [
     "fsdp.py bfloat16",
     "amp.py float16",
     "parallel.py",
+    "parallel.py both",
 ]
 WRONG = {
     "wrong.py": [

@@ -13,6 +13,7 @@ from dpdemo.ranks.against.judge import judged
 from dpdemo.ranks.against.numbers import sampled
 from dpdemo.ranks.against.passes import without_wrappers
 from dpdemo.ranks.against.store import Node
+from dpdemo.ranks.against.terms import mistakes_of_terms, uneven_terms
 
 
 def texts(*steps):
@@ -180,10 +181,13 @@ def _with_nodes(step, of_ranks, of_one):
     whole, loss = gradients(x, y)
     noisy = [each + torch.randn(each.shape, generator=torch.Generator().manual_seed(3)) for each in whole]
     one = side(noisy, x, elements=32.0, loss=loss)
-    put = lambda each, node: replace(  # noqa: E731
-        each, detail=replace(each.detail, backward=(replace(each.detail.backward[0], nodes=(node,)),))
-    )
-    return replace(step, ranks=tuple(put(each, of_ranks) for each in step.ranks), one=put(one, of_one))
+    ranks = tuple(_with_pass(each, nodes=(of_ranks,)) for each in step.ranks)
+    return replace(step, ranks=ranks, one=_with_pass(one, nodes=(of_one,)))
+
+
+def _with_pass(each, **values):
+    made = replace(each.detail.backward[0], **values)
+    return replace(each, detail=replace(each.detail, backward=(made,)))
 
 
 def test_a_loss_that_compares_rows_is_named_by_its_operation():
@@ -201,11 +205,8 @@ def test_a_statistic_of_rows_is_named_by_its_operation():
 def test_a_loss_that_reduces_over_the_ranks_itself_is_not_named():
     small, large = Node("MmBackward0", (12, 12), ((12, 4),)), Node("MmBackward0", (12, 12), ((12, 8),))
     step = _with_nodes(ranks_and_one([4, 4]), small, large)
-    for rank in step.ranks:
-        noted = rank.detail.backward[0]
-        nodes = (Node("_AllReduceBackward", (12, 12), ()), *noted.nodes)
-        vars(rank.detail)["backward"] = (replace(noted, nodes=nodes),)
-    assert texts(step) == []
+    nodes = (Node("_AllReduceBackward", (12, 12), ()), small)
+    assert texts(replace(step, ranks=tuple(_with_pass(each, nodes=nodes) for each in step.ranks))) == []
 
 
 def test_texts_padded_to_another_length_are_not_compared_rows():
@@ -274,13 +275,8 @@ def test_a_sum_divided_by_all_ranks_rows_is_named():
 
 def test_rows_gathered_without_their_gradients_are_named():
     step = ranks_and_one([4, 4], factor=0.5)
-
-    def covering_all(each):
-        made = replace(each.detail.backward[0], averaged=(32.0,), over=((8, 4),))
-        return replace(each, detail=replace(each.detail, backward=(made,)))
-
-    step = replace(step, ranks=tuple(map(covering_all, step.ranks)), one=covering_all(step.one))
-    (text,) = texts(step)
+    *ranks, one = (_with_pass(each, averaged=(32.0,), over=((8, 4),)) for each in (*step.ranks, step.one))
+    (text,) = texts(replace(step, ranks=tuple(ranks), one=one))
     assert "1/2 of one process's: each rank's loss has the rows of all ranks" in text
 
 
@@ -293,14 +289,11 @@ def _divided_by_rows(divisor, factor=1.0):
     step = ranks_and_one([4, 4], "sum", factor=factor / divisor)
     whole, _ = gradients(*rows(8), "sum")
     one = side([each / divisor for each in whole], rows(8)[0])
-    put = lambda each, size: replace(  # noqa: E731
-        each,
-        detail=replace(
-            each.detail,
-            backward=(replace(each.detail.backward[0], divisors=(divisor,), over=((size, 4),)),),
-        ),
+    *ranks, one = (
+        _with_pass(each, divisors=(divisor,), over=((size, 4),))
+        for each, size in ((step.ranks[0], 4), (step.ranks[1], 4), (one, 8))
     )
-    return replace(step, ranks=tuple(put(each, 4) for each in step.ranks), one=put(one, 8))
+    return replace(step, ranks=tuple(ranks), one=one)
 
 
 def test_passes_that_one_process_cuts_otherwise_prove_nothing():
@@ -353,6 +346,17 @@ def test_the_root_of_a_mean_is_named():
     assert text.startswith("The loss is a function of a mean over a rank's rows (Sqrt)")
 
 
+@pytest.mark.parametrize(
+    ("of", "is_named"),
+    [(("AddBackward0", "AddBackward0"), True), (("SumBackward0",), False), (("MeanBackward0", "Pow"), False)],
+)
+def test_a_ratio_of_sums_is_named(of, is_named):
+    step = ranks_and_one([4, 4], average=lambda local: [each.abs() for each in local[0]])
+    node = Node("DivBackward0", (), ((),) * len(of), of)
+    found = [text.partition(" over")[0] for text in texts(_with_nodes(step, node, node))]
+    assert found == (["The loss is a ratio of sums"] if is_named else [])
+
+
 def test_ranks_that_tensor_parallelism_joins_count_once():
     step = ranks_and_one([8, 8])
     whole, loss = gradients(*rows(16))
@@ -360,3 +364,52 @@ def test_ranks_that_tensor_parallelism_joins_count_once():
     found = judged([replace(step, ranks=(first, first), one=first)])
     assert found.verdict == "equal"
     assert replace(step, ranks=(first, first)).data == (first,)
+
+
+def _with_terms(step, *terms):
+    """Return the step with losses of several terms: the shape that each reduces, and its divisor, by row."""
+
+    def noted(side):
+        own = len(side.detail.inputs[0][0])
+        return _with_pass(
+            side,
+            averaged=tuple(own * width if is_mean else 1.0 for width, is_mean in terms),
+            divisors=(1.0,) * len(terms),
+            over=tuple((own, width) for width, _ in terms),
+        )
+
+    return replace(step, ranks=tuple(map(noted, step.ranks)), one=noted(step.one))
+
+
+def test_terms_of_different_reductions_have_factors_of_their_own():
+    step = _with_terms(ranks_and_one([4, 4]), (3, True), (5, False))
+    factors = uneven_terms([step])
+    assert factors == {AT: (1.0, 0.5)}
+    (mistake,) = mistakes_of_terms([step], factors)
+    assert mistake.text == (
+        "One term of the loss, over [4, 5], is a sum over a rank's rows: its gradients are 1/2 of one "
+        "process's, those of the other terms are not"
+    )
+
+
+def test_a_term_with_a_fixed_divisor_of_a_ranks_size_is_no_mistake():
+    step = _with_terms(ranks_and_one([4, 4]), (3, True), (5, False))
+    *ranks, one = (_with_pass(each, divisors=(1.0, 4.0)) for each in (*step.ranks, step.one))
+    step = replace(step, ranks=tuple(ranks), one=one)
+    assert uneven_terms([step]) == {AT: (1.0, 0.5)}
+    assert mistakes_of_terms([step], uneven_terms([step])) == ()
+
+
+def test_two_sums_with_a_fixed_divisor_are_no_mistake():
+    step = _divided_by_rows(4.0)
+    *ranks, one = (
+        _with_pass(each, averaged=(1.0,) * 2, divisors=(4.0,) * 2, over=each.detail.backward[0].over * 2)
+        for each in (*step.ranks, step.one)
+    )
+    assert judged([replace(step, ranks=tuple(ranks), one=one)]).verdict == "equal"
+
+
+@pytest.mark.parametrize("is_mean", [True, False])
+def test_terms_of_one_reduction_have_one_factor(is_mean):
+    assert uneven_terms([_with_terms(ranks_and_one([4, 4]), (3, is_mean), (5, is_mean))]) == {}
+    assert uneven_terms([_with_terms(ranks_and_one([3, 5]), (3, True), (5, False))]) == {}

@@ -1,4 +1,6 @@
-"""Tensor parallelism: all ranks have the same rows, and shards of the layers."""
+"""Tensor parallelism: all ranks have the same rows, and shards of the layers; it may need both ranks."""
+
+import sys
 
 import torch
 import torch.distributed as dist
@@ -9,6 +11,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 def main():
     dist.init_process_group("nccl")
+    assert dist.get_world_size() == 2 or not sys.argv[1:]
     torch.cuda.set_device(dist.get_rank())
     torch.manual_seed(0)
     mesh = init_device_mesh("cuda", (1, 2), mesh_dim_names=("data", "tensor"))

@@ -1,0 +1,28 @@
+"""The graph of a loss, as one process follows it to try what its terms weigh on the ranks."""
+
+import torch
+
+from dpdemo.ranks.against.passes import _scale_terms
+from dpdemo.ranks.observe.losses import _reductions
+
+
+def _weights(factors, loss_of):
+    rows = torch.linspace(-1, 2, 12).reshape(4, 3).requires_grad_()
+    loss = loss_of(rows)
+    _scale_terms([node for node, *_ in _reductions(loss.grad_fn)], factors)
+    loss.backward()
+    return rows.detach(), rows.grad
+
+
+def test_a_term_gets_its_factor_and_the_other_none():
+    rows, gradient = _weights((0.5, 1.0), lambda rows: rows.square().mean() + 3 * rows.exp().sum())
+    assert torch.allclose(gradient, 2 * rows / 12 + 0.5 * 3 * rows.exp())
+
+
+def test_a_term_that_counts_twice_is_left_alone():
+    def twice(rows):
+        term = rows.sum()
+        return term + 2 * term
+
+    _, gradient = _weights((0.5, 0.5), twice)
+    assert gradient.eq(3).all()
