@@ -15,7 +15,7 @@ from dpdemo.memory.books import Books
 from dpdemo.memory.case import STRATEGIES, Case, Progress
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import Given
-from dpdemo.memory.published import published
+from dpdemo.memory.published import published, worst_error
 from dpdemo.memory.remedies import find_remedies
 from dpdemo.memory.reporting import report_of, with_all_ranks
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
@@ -121,7 +121,7 @@ def search_largest(case: Case) -> MemoryReport:
         measured = search.measured(largest or 1)
         with search.opened() as stepper:
             report, shards = report_of(case, stepper, measured), case.shards(stepper)
-        notes = (*report.notes, published().note)
+        notes = (*report.notes, published(case.config.strategy).note)
         report = replace(report, fit=search.fit(largest), notes=notes)
     return with_all_ranks(case, report, shards)
 
@@ -278,5 +278,5 @@ class _Search:
         other = max(self._known, key=lambda known: abs(known - batch_size))
         there = next(each for each in self._known[other].gpus if each.device == gpu.device)
         grown = (gpu.needed_bytes - there.needed_bytes) * (1 if batch_size > other else -1)
-        share = published().worst * gpu.needed_bytes / grown if grown > 0 else 0
+        share = worst_error() * gpu.needed_bytes / grown if grown > 0 else 0
         return math.ceil(share * abs(batch_size - other))

@@ -1,4 +1,4 @@
-"""Published peaks of real GPUs beside predicted ones (`published.csv`), and the method's error there."""
+"""Published figures of real GPUs beside predicted ones (`published.csv`), and the method's error there."""
 
 import csv
 import statistics
@@ -6,13 +6,20 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-UNIT = 1000 * 2**20
-"""The publishers' "GiB", to a tenth."""
+from dpdemo.results.wrapping import NAMES
+
+_MEASURED = {
+    "allocated": "the peak that PyTorch allocates is predicted to {} in the median and {} at worst of {}; "
+    "what it reserves is less sure",
+    "reserved": "what PyTorch reserves at the peak is predicted to {} in the median and {} at worst of {}",
+}
 
 
 class Published(NamedTuple):
-    """The errors of predictions, as shares of what was measured."""
+    """The errors of predictions for a strategy, as shares of what was measured."""
 
+    strategy: str
+    figure: str
     num_cases: int
     median: float
     worst: float
@@ -20,11 +27,9 @@ class Published(NamedTuple):
     @property
     def note(self) -> str:
         """The line of a report."""
-        return (
-            f"Give or take: peaks measured on real GPUs are predicted to {self.median:.1%} in the "
-            f"median of {self.num_cases} published cases, and to {self.worst:.1%} at worst; what PyTorch "
-            "reserves for them is less sure (docs/memory.md)."
-        ).replace("%", " %")
+        cases = f"{self.num_cases} published cases of {NAMES[self.strategy]}"
+        errors = _MEASURED[self.figure].format(f"{self.median:.1%}", f"{self.worst:.1%}", cases)
+        return f"Give or take: {errors} (docs/memory.md).".replace("%", " %")
 
 
 @cache
@@ -34,10 +39,17 @@ def rows() -> tuple[dict[str, str], ...]:
     return tuple(csv.DictReader(text.splitlines()))
 
 
-def published() -> Published:
-    """Compare what is predicted with what was published."""
+def published(strategy: str) -> Published:
+    """Compare predictions with publications; those of DataParallel with DistributedDataParallel's."""
+    strategy = "ddp" if strategy == "dp" else strategy
+    chosen = [row for row in rows() if row["strategy"] == strategy]
     errors = [
-        abs(float(row["predicted_mib"]) * 2**20 / (float(row["gib_thousandths"]) * UNIT) - 1)
-        for row in rows()
+        abs(float(row["predicted_mib"]) * 2**20 / (float(row["published"]) * float(row["unit_bytes"])) - 1)
+        for row in chosen
     ]
-    return Published(len(errors), statistics.median(errors), max(errors))
+    return Published(strategy, chosen[0]["figure"], len(errors), statistics.median(errors), max(errors))
+
+
+def worst_error() -> float:
+    """Return the largest error of any strategy."""
+    return max(published(strategy).worst for strategy in ("ddp", "fsdp2"))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RESET = -1
 """In a script: the step that counts begins, and peaks start again from what is live."""
-_TEMPORARY, _ACTIVATION = Kind.TEMPORARY, Kind.ACTIVATION
+_TEMPORARY, _ACTIVATION, _REMAINDER = Kind.TEMPORARY, Kind.ACTIVATION, Kind.REMAINDER
 
 
 class Step(NamedTuple):
@@ -150,7 +150,10 @@ def _in_order(steps: list[Step]) -> Iterator[Step]:
 
 
 class Replay:
-    """Books a lane; its sums are those of `virtual/accounts.py`, Note [What the peak was made of]."""
+    """Books a lane; its sums are those of `virtual/accounts.py`, Note [What the peak was made of].
+
+    Bytes count as `torch.cuda.memory_allocated` counts them: by block, which may be larger than the request.
+    """
 
     def __init__(self, lane: Lane, held: Sequence[int]) -> None:
         self.allocator = CachingAllocator()
@@ -195,28 +198,32 @@ class Replay:
 
     def _take(self, number: int, num_bytes: int, kind: int, phase: str, stream: int) -> None:
         self._turn += 1
-        self._blocks[number] = self._turn, self.allocator.allocate(num_bytes, stream)
+        block = self.allocator.allocate(num_bytes, stream)
+        self._blocks[number] = self._turn, block
         self._kinds[number] = kind
-        self.live += num_bytes
-        self.held[kind] += num_bytes
-        self.most[kind] = max(self.most[kind], self.held[kind])
+        self.live += block.size
+        amounts = (kind, num_bytes), (_REMAINDER, block.size - num_bytes)
+        for part, amount in amounts:
+            self.held[part] += amount
+            self.most[part] = max(self.most[part], self.held[part])
         if self.live > self.peak:
             self.peak = self.live
             self._set_peak(phase)
         else:
-            self.young[kind] += num_bytes
+            for part, amount in amounts:
+                self.young[part] += amount
 
     def _give_back(self, number: int) -> None:
         kind = self._kind_of(number)
         turn, block = self._blocks.pop(number)
-        num_bytes = block.requested
+        self.live -= block.size
+        for part, amount in ((kind, block.requested), (_REMAINDER, block.size - block.requested)):
+            self.held[part] -= amount
+            if turn > self.peak_at:
+                self.young[part] -= amount
+            else:
+                self.gone[part] += amount
         self.allocator.free(block)
-        self.live -= num_bytes
-        self.held[kind] -= num_bytes
-        if turn > self.peak_at:
-            self.young[kind] -= num_bytes
-        else:
-            self.gone[kind] += num_bytes
 
     def _kind_of(self, number: int) -> int:
         kind = self._kinds[number]

@@ -12,7 +12,7 @@ from dpdemo.wording import show
 PARTS = (
     *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
     *("replica copies", "gathered outputs", "temporaries", "library workspaces", "cuDNN scratch"),
-    *("gradient buckets", "gathered blocks"),
+    *("gradient buckets", "gathered blocks", "block remainders"),
 )
 """The uses of a GPU's bytes. A storage counts by its final use."""
 

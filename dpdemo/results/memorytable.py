@@ -17,7 +17,7 @@ from dpdemo.wording import percent
 SIGNS = (
     *(("P", "bright_blue"), ("G", "cyan"), ("S", "magenta"), ("B", "bright_green"), ("I", "green")),
     *(("A", "yellow"), ("R", "bright_cyan"), ("O", "red"), ("T", "white"), ("W", "bright_black")),
-    *(("C", "bright_red"), ("D", "bright_magenta"), ("F", "bright_yellow")),
+    *(("C", "bright_red"), ("D", "bright_magenta"), ("F", "bright_yellow"), ("U", "blue")),
 )
 """The letter and the colour of each of PARTS; the colour tells neighbours apart, and nothing else."""
 _ROOM = {"fits": "green", "tight": "bold yellow", "does not fit": "bold red"}

@@ -27,12 +27,13 @@ class Kind(IntEnum):
     SCRATCH = 9
     BUCKET = 10
     GATHERED_BLOCK = 11
+    REMAINDER = 12
 
 
 KIND_NAMES = (
     *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
     *("replica copies", "gathered outputs", "temporaries", "cuDNN scratch"),
-    *("gradient buckets", "gathered blocks"),
+    *("gradient buckets", "gathered blocks", "block remainders"),
 )
 
 

@@ -7,6 +7,7 @@ What is particular to the PyTorch of that time (1.5 to 1.8): `log_softmax` keeps
 """
 
 import itertools
+from functools import partial
 
 import torch
 from torch import nn
@@ -151,8 +152,7 @@ class Segmenter(nn.Module):
     def forward(self, image, label):
         """Return the loss."""
         stages = self.backbone(image)
-        loss = _loss(self.head(stages[-1]), label) + 0.4 * _loss(self.aside(stages[-2]), label)
-        return {"loss": loss}
+        return _loss(self.head(stages[-1]), label) + 0.4 * _loss(self.aside(stages[-2]), label)
 
 
 class _LogSoftmax(torch.autograd.Function):
@@ -181,6 +181,10 @@ def _loss(logits, label):
     return losses.mean()
 
 
-def make(row):
-    """Return the network of a row of `published.csv`."""
-    return Segmenter(row["head"], int(row["depth"]), int(row["classes"]))
+def __getattr__(name):
+    """Return what makes a network, for `segmentation:fcn_50_19_...`: its head, depth and classes."""
+    head, _, sizes = name.partition("_")
+    if not sizes or not sizes[0].isdigit():
+        raise AttributeError(name)
+    depth, classes, *_ = map(int, sizes.split("_"))
+    return partial(Segmenter, head, depth, classes)

@@ -59,7 +59,7 @@ def kinds(**sizes):
     names = (
         *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
         *("replica copies", "gathered outputs", "temporaries", "cuDNN scratch"),
-        *("gradient buckets", "gathered blocks"),
+        *("gradient buckets", "gathered blocks", "block remainders"),
     )
     return {name: sizes.pop(name.replace(" ", "_"), 0) for name in names}
 

@@ -13,6 +13,7 @@ from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import as_cpp, label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops import cuda_only, meta, rules, shapes, sync_batch_norm  # noqa: F401 - they register
+from dpdemo.virtual.ops.accumulating import ADD, ADD_IN_PLACE, accumulating
 from dpdemo.virtual.ops.collectives import FUNCTIONAL
 from dpdemo.virtual.ops.delegated import delegated, one_by_one_where_mixed
 from dpdemo.virtual.ops.direct import DIRECT
@@ -55,7 +56,7 @@ def choose(func: Any) -> Action:
     elif found is None and (is_random(func) or any(spec.name == "device" for spec in func._schema.arguments)):
         found = as_cpp(run)
     action: Action = with_refusals(func, _usual(func) if found is None else found)
-    return action
+    return accumulating(action, choose(ADD_IN_PLACE)) if func is ADD else action
 
 
 def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from torch.autograd.function import BackwardCFunction
 from dpdemo.virtual.applying import Attribute, replace, stands_in
 from dpdemo.virtual.kinds import around_backward
 from dpdemo.virtual.labels import as_cpp, gpu_of, has_operators_of_its_own, notes_of, stamp
+from dpdemo.virtual.ops import accumulating
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def _run_engine_(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     for place, (output, gradient) in enumerate(zip(outputs, args[0], strict=False)):
         if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor):
             _check_gradient("", place, gpu_of(output), gradient)
+    accumulating.measure(_run_engine)
     with the_session().current.having("keeps_graph", bool(args[1])):
         results = around_backward(lambda: _run_engine(outputs, *args, **kwargs))
     for gradient, tensor in zip(results or (), args[3] or (), strict=False):
