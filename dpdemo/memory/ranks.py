@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -116,12 +117,39 @@ def _expect_own(own: str, model: nn.Module, config: Config, wrapping: Wrapping) 
 
 def shards_of(model: nn.Module, ranks: int) -> list[tuple[int, ...]]:
     """List each rank's share of every sharded size of a model: ranks with the same hold the same."""
-    sizes: dict[int, None] = {}
+    layouts: dict[tuple[Any, ...], None] = {}
     for parameter in model.parameters():
-        for placement in getattr(parameter, "placements", ()):
-            if placement.is_shard():
-                sizes[parameter.shape[placement.dim]] = None
-    return [tuple(_share(size, rank, ranks) for size in sizes) for rank in range(ranks)]
+        placements: Sequence[Any] = getattr(parameter, "placements", ())
+        for dim in sorted({each.dim for each in placements if each.is_shard()}):
+            axes = [axis for axis, each in enumerate(placements) if each.is_shard(dim)]
+            # fully_shard cuts what tensor parallelism has cut, though its axis is named first
+            axes.sort(key=lambda axis: hasattr(placements[axis], "split_factor"))
+            mesh = getattr(parameter, "device_mesh")  # noqa: B009 - mypy: of a DTensor, which alone has placements
+            layouts[parameter.shape[dim], mesh, tuple(axes)] = None
+    return [tuple(_share_on(rank, *layout) for layout in layouts) for rank in range(ranks)]
+
+
+def _share_on(rank: int, size: int, mesh: Any, axes: Sequence[int]) -> int:
+    """Return a rank's share of a size that is cut along some axes of a mesh."""
+    places = _places(rank, mesh.mesh)
+    lengths = mesh.mesh.shape
+    for axis in axes:
+        size = _share(size, places[axis], lengths[axis])
+    return size
+
+
+def _places(rank: int, ranks: torch.Tensor) -> list[int]:
+    """Return a rank's place on each axis of a mesh; of one that has other ranks, on a mesh like it."""
+    found = (ranks == rank).nonzero().tolist()
+    if found:
+        return list(found[0])
+    starts = (0,) * ranks.ndim
+    places = []
+    for axis, length in enumerate(ranks.shape):
+        second = (*starts[:axis], min(1, length - 1), *starts[axis + 1 :])
+        step = int(ranks[second] - ranks[starts]) or 1
+        places.append(rank // step % length)
+    return places
 
 
 def _share(size: int, rank: int, ranks: int) -> int:

@@ -16,6 +16,8 @@ from dpdemo.results.memorydata import GpuMemory
 from dpdemo.results.wrapping import Wrapping
 from dpdemo.sizes import size
 
+_MOST_PLACES = 3
+"""How many places a note names."""
 _WORTH_A_NOTE = 0.03
 """The share of a peak from which an assumption is noted."""
 
@@ -32,7 +34,12 @@ def report_of(case: Case, stepper: Stepper, measured: Measured) -> MemoryReport:
         inputs=measured.inputs,
         gpus=(measured.gpus[0],) if is_ranks else _chosen_gpus(config, measured),
         card=stepper.hardware.found.name if stepper.hardware.found else "",
-        notes=(*_assumed(stepper.batches), *_of_wrapping(case, stepper), *_of_output(stepper, measured)),
+        notes=(
+            *_assumed(stepper.batches),
+            *_made_up(stepper),
+            *_of_wrapping(case, stepper),
+            *_of_output(stepper, measured),
+        ),
         wrapping=None if case.wrapping == Wrapping() else case.wrapping,
     )
 
@@ -70,6 +77,20 @@ def _chosen_gpus(config: Config, measured: Measured) -> tuple[GpuMemory, ...]:
 def _of_wrapping(case: Case, stepper: Stepper) -> Iterator[str]:
     if case.config.strategy == "fsdp2" and is_one_group(stepper.built.model):
         yield "fully_shard has the whole model as one group, since no block is named or repeated (--blocks)."
+
+
+def _made_up(stepper: Stepper) -> Iterator[str]:
+    """Note each check that was taken to pass, and each factor of an optimizer that was taken for 1."""
+    found = stepper.gpus.made_up
+    for is_check, said in (
+        (True, "checks pass that read"),
+        (False, "the optimizer scales by 1 where it reads"),
+    ):
+        places = [place for place, answer in found.items() if isinstance(answer, bool) is is_check]
+        if places:
+            more = ", ..." if len(places) > _MOST_PLACES else ""
+            where = ", ".join(places[:_MOST_PLACES]) + more
+            yield f"Assumed: {said} numbers that are not known ({where}); --numbers predicts with real ones."
 
 
 def _of_output(stepper: Stepper, measured: Measured) -> Iterator[str]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _COMPILER, _SYMPY, _SHAPES = "torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes"
+_FUNCTIONS, _PRIMS = "torch.utils._sympy.functions", "torch._prims_common"
+_LONE = {_SHAPES, _FUNCTIONS}  # modules without parts
 _KEPT = "__dynamo_disable"
 """The attribute of a function in which `torch/_compile.py` caches the disabled one."""
 _PLAIN = (bool, int, float)
@@ -40,7 +42,7 @@ class _StandIn(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         # `inspect` asks every module for such names; the import of a part asks its parent for __path__
-        if name.startswith("__") and (name != "__path__" or self.__name__ == _SHAPES):  # which has no parts
+        if name.startswith("__") and (name != "__path__" or self.__name__ in _LONE):
             raise AttributeError(name)
         return getattr(self.real(), name)
 
@@ -120,6 +122,15 @@ class _Nothing:
     """A class that nothing is of: what is no symbol is none of sympy's."""
 
 
+class _Functions(_StandIn):
+    """Stands in for functions of sympy's that one of PyTorch's kernels imports, and does not use."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "Max" and sys._getframe(1).f_globals.get("__name__") == _PRIMS:  # noqa: SLF001 - who asks
+            return _Nothing
+        return super().__getattr__(name)
+
+
 def _sympy() -> _StandIn:
     return _StandIn(_SYMPY, Basic=_Nothing, Expr=_Nothing, Symbol=_Nothing)
 
@@ -179,7 +190,12 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
     "sym_or": lambda *values: any(values),
 }
 """What functions of `symbolic_shapes` return for plain numbers, none of which is a symbol."""
-_MAKERS: dict[str, Callable[[], _StandIn]] = {_COMPILER: _NotCompiling, _SYMPY: _sympy, _SHAPES: _shapes}
+_MAKERS: dict[str, Callable[[], _StandIn]] = {
+    _COMPILER: _NotCompiling,
+    _SYMPY: _sympy,
+    _SHAPES: _shapes,
+    _FUNCTIONS: lambda: _Functions(_FUNCTIONS),
+}
 
 
 @contextlib.contextmanager

@@ -95,6 +95,11 @@ class VirtualGpus:
             self._accounts.recorder = Recorder(len(self))
         return self._accounts.recorder
 
+    @property
+    def made_up(self) -> dict[str, bool | float]:
+        """The answers that were made up for checks and optimizers, which read numbers, by file and line."""
+        return dict(state.the_session().made_up)
+
     def log(self) -> list[Event]:
         """Return the list of all allocations as they are made, change and end, from those that live on."""
         return self._accounts.start_log()

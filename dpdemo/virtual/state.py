@@ -83,6 +83,9 @@ class Session:
     capacities: Sequence[int | None] = ()
     card: Card = VIRTUAL
     num_uncounted: int = 0  # how many threads make what takes no bytes (see `fused.py`)
+    made_up: dict[str, bool | float] = field(
+        default_factory=dict
+    )  # answers to readers by place (`guards.py`)
     draws_as_cpu: bool = False  # whether random numbers are the CPU's, and not CUDA's
     current: CurrentDevice = field(default_factory=CurrentDevice)
     started_in: int | None = None  # the process that started CUDA's driver (see `visible.py`), if one has

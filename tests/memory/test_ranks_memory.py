@@ -10,7 +10,10 @@ from steps_of_ranks import ROWS, Net
 from torch import nn
 
 from dpdemo import RunError, UsageError
+from dpdemo.config.load import make_config
 from dpdemo.memory import largest_batch, predict_memory
+from dpdemo.memory.case import Case
+from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.ranks import shards_of
 from dpdemo.results.memorydata import PARTS, Training
 from dpdemo.results.wrapping import Wrapping
@@ -84,6 +87,7 @@ def test_uneven_shards_are_those_of_torch_chunk():
     class Placed:
         def __init__(self, size):
             self.shape, self.placements = (size,), [torch.distributed.tensor.Shard(0)]
+            self.device_mesh = mesh
 
     class Model:
         def parameters(self):
@@ -91,6 +95,10 @@ def test_uneven_shards_are_those_of_torch_chunk():
 
     import torch.distributed.tensor
 
+    class Mesh:
+        mesh = torch.arange(4)
+
+    mesh = Mesh()
     wanted = [tuple(len(chunk) for chunk in torch.arange(size).chunk(4)) for size in (10, 3)]
     found = [*zip(*shards_of(Model(), 4), strict=True)]
     assert found == [sizes + (0,) * (4 - len(sizes)) for sizes in wanted]
@@ -197,9 +205,34 @@ def on_a_mesh_of_two_dimensions():
 
 
 def test_each_rank_of_a_mesh_has_groups_of_its_own():
-    first, *_, last = predict(model="test_ranks_memory:on_a_mesh_of_two_dimensions", gpus=4).gpus
-    assert (first.device, last.device) == ("cuda:0", "cuda:3")
-    assert last.peak_bytes <= first.peak_bytes
+    report = predict(model="test_ranks_memory:on_a_mesh_of_two_dimensions", gpus=4)
+    first, second, third, last = (gpu.peak_bytes for gpu in report.gpus)
+    assert first == second > third == last  # the last two have 12 of 25 rows, and the first two 13
+    assert not any("uneven" in note for note in report.notes)
+
+
+def on_a_mesh_that_copies_shards():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("copies", "shards"))
+    return fully_shard(nn.Sequential(nn.Linear(64, 50), nn.Linear(50, 5)).cuda(), mesh=mesh)
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [("on_a_mesh_of_two_dimensions", [0, 0, 1, 1]), ("on_a_mesh_that_copies_shards", [0, 1, 0, 1])],
+)
+def test_ranks_hold_the_same_where_their_own_parameters_have_the_same_shapes(name, alike):
+    case = Case(make_config({"model": f"test_ranks_memory:{name}", "gpus": 4, "strategy": "fsdp2"}),
+                Training(), Hardware())  # fmt: skip
+    shapes = []
+    for rank in range(4):
+        with case.opened(rank) as stepper:
+            shapes.append([parameter.to_local().shape for parameter in stepper.built.model.parameters()])
+            shards = shards_of(stepper.built.model, 4)  # of any rank, the same
+            assert [shards.index(each) for each in shards] == [alike.index(each) for each in alike]
+    assert [shapes.index(each) for each in shapes] == [alike.index(each) for each in alike]
 
 
 def never_resharded():
@@ -322,3 +355,27 @@ def test_an_output_that_is_dropped_before_backward_is_not_there_in_it():
     assert held.gpus[0].peak_bytes - freed.gpus[0].peak_bytes == 4096 * 4096 * 4
     assert any("holds the model's output (64 MiB)" in note for note in held.notes)
     assert not freed.notes
+
+
+class Doubts(nn.Module):
+    """A model that checks its numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x):
+        assert (x > 0).all()
+        return self.layer(x)
+
+
+def test_numbers_that_were_made_up_are_noted():
+    report = predict("dp", model="test_ranks_memory:Doubts", training=Training("adafactor"))
+    checked, scaled = (note for note in report.notes if "not known" in note)
+    assert checked.startswith(
+        "Assumed: checks pass that read numbers that are not known (test_ranks_memory.py:"
+    )
+    assert scaled.startswith(
+        "Assumed: the optimizer scales by 1 where it reads numbers that are not known (_ada"
+    )
+    assert not any("not known" in note for note in predict("dp").notes)

@@ -8,7 +8,7 @@ import torch
 from fastpart import mostly_slow
 from processes import run
 
-from dpdemo.memory.uncompiled import _SHAPES, _shapes
+from dpdemo.memory.uncompiled import _FUNCTIONS, _SHAPES, _Functions, _shapes
 
 PREDICTS = """
 import sys
@@ -47,7 +47,7 @@ assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist() =
     ("use", "more"),
     mostly_slow(
         [
-            ("", ', strategy="ddp"'),
+            ("", ', strategy="ddp", training=dpdemo.Training(amp=True)'),
             (" * bool(__import__('inspect').getmodule(sys._getframe()) is not torch)", ""),
         ],
         2,
@@ -113,6 +113,17 @@ def test_a_question_about_a_symbol_goes_to_the_module(shapes):
     with pytest.raises(AssertionError, match="sym_eq"):
         shapes.sym_eq("a", "b")
     assert sys.modules[_SHAPES] is not shapes
+
+
+def test_the_kernel_that_imports_a_function_and_does_not_use_it_loads_nothing(monkeypatch):
+    stand_in = _Functions(_FUNCTIONS)
+    monkeypatch.setitem(sys.modules, _FUNCTIONS, stand_in)
+    assert torch._prims_common.is_non_overlapping_and_dense_or_false(torch.ones(2, 3))
+    assert sys.modules[_FUNCTIONS] is stand_in
+    from torch.utils._sympy.functions import Max
+
+    assert sys.modules[_FUNCTIONS] is not stand_in
+    assert Max is sys.modules[_FUNCTIONS].Max
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import functools
 import inspect
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,6 +28,12 @@ def answer_of_check() -> bool | None:
     if frame is None:
         return None
     return _passing(frame.f_code, frame.f_lineno)
+
+
+def place_of_reader() -> str:
+    """Name the file and line of the code that reads a number."""
+    frame = _outer_frame()
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
 
 
 def in_check_of_tensors() -> bool:

@@ -31,7 +31,7 @@ from dpdemo.virtual.ops.computed import (
     targets,
     write,
 )
-from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_optimizer_step
+from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_optimizer_step, place_of_reader
 from dpdemo.virtual.ops.known import META, is_forgotten, numbers_of
 from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.ops.random import is_random, run_random
@@ -187,6 +187,7 @@ def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if numbers_of(self) is None:
             answer = _answer(name)
             if answer is not None:
+                the_session().made_up.setdefault(place_of_reader(), answer)
                 return answer
         return original(known(self, f"Tensor.{name}"), *args, **kwargs)
 
