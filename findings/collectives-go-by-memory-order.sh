@@ -9,8 +9,8 @@
 #   is sent as it lies. A receiver made by torch.empty(shape) gets the right numbers in wrong
 #   places, with the right shape, sum and mean. all_reduce of one permuted and one
 #   contiguous tensor adds elements that do not belong together, on both ranks. No warning.
-# Where: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp and Utils.hpp: they ask for a dense
-#   layout, not for a contiguous one, and compare sizes over the tensors of one rank only.
+# Where: torch/csrc/distributed/c10d/Utils.hpp: assertDense asks for a strided layout only, and
+#   getDataPointer takes the memory as it is (its comment leaves contiguity to the caller).
 # Who is hurt: an image or batch that rank 0 loads and broadcasts (height x width x channel turned
 #   by permute), w.t(), and activations of channels_last models reduced with others: scrambled
 #   inputs and sums that look plausible. It depends on how each rank made its tensor.
