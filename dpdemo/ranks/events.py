@@ -206,6 +206,7 @@ class Unsynced(Event):
     no_sync: str = ""  # the line that told the wrapper not to average
     was_averaged: bool = False  # whether another backward pass since the step before was averaged
     was_called: bool = True  # whether the wrapper itself was ever called
+    in_backward: bool = False  # whether the step was made inside a backward pass
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,15 @@ _LOADED = (
 )
 _AFTER = "the last backward pass before a step has to go through the module, outside of no_sync()"
 
+_WINDOW = (
+    "average the last pass of each window: leave no_sync, forward and backward, when "
+    "(i + 1) % steps == 0, and for the last batch of an epoch"
+)
+_ONE_BACKWARD = (
+    "add the losses, and call backward once: DistributedDataParallel averages the first backward pass that "
+    "follows its forward calls"
+)
+
 
 @mistake("replicas")
 def find(evidence: Evidence) -> Found:
@@ -141,10 +150,12 @@ def _unsynced(differ: str, unsynced: Sequence[Unsynced]) -> Mistake:
     event = unsynced[0]
     unused = next((event.unused for event in unsynced if event.unused), ())
     bypass = next((event.bypass for event in unsynced if ":" in event.bypass), None)
-    if event.was_averaged or (event.no_sync and not unused and not bypass):
+    if not event.in_backward and (event.was_averaged or (event.no_sync and not unused and not bypass)):
         return _last_pass(event, f"; {differ}")
     at, advice = event.at, _AFTER
-    if unused:
+    if event.in_backward:
+        advice = "step after backward(): inside it, a hook of a parameter sees the rank's own gradient"
+    elif unused:
         advice = f"no gradient reached {', '.join(unused)}: find_unused_parameters=True"
     elif bypass:
         at, advice = bypass, "call the DistributedDataParallel module itself, not its `.module`"
@@ -155,12 +166,12 @@ def _unsynced(differ: str, unsynced: Sequence[Unsynced]) -> Mistake:
 
 def _last_pass(event: Unsynced, differ: str) -> Mistake:
     """Name the pass before a step that is left out of the average."""
+    is_second = event.was_averaged and not event.no_sync and ":" not in event.bypass
     where = f" (no_sync at {event.no_sync})" if event.no_sync and event.no_sync != event.backward_at else ""
     return Mistake(
         f"The last backward pass before step {event.step} was not averaged{where}{differ}",
         event.backward_at or event.at,
-        "average the last pass of each window: leave no_sync, forward and backward, when "
-        "(i + 1) % steps == 0, and for the last batch of an epoch",
+        _ONE_BACKWARD if is_second else _WINDOW,
     )
 
 

@@ -267,9 +267,8 @@ class TrainingNotes:
             model.is_unsynced_noted = True
             unused, was_averaged = tuple(model.unused()[:_MAX_NAMES]), bool(model.averaged)
             asked = model.steps, self.pass_at, self.no_sync
-            self.notes.write(
-                Unsynced(model.name, at, model.bypass, unused, *asked, was_averaged, bool(model.forwards))
-            )
+            how = was_averaged, bool(model.forwards), torch._C._current_graph_task_id() >= 0
+            self.notes.write(Unsynced(model.name, at, model.bypass, unused, *asked, *how))
 
     @never_raises
     def scaled(self, optimizer: Any, state: Any) -> None:

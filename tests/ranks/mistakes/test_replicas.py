@@ -128,6 +128,18 @@ def test_the_last_pass_of_a_window_is_named_with_no_sync():
     assert found.at == "train.py:8"
 
 
+def test_a_second_backward_pass_of_the_same_forward_calls_gets_advice_of_its_own():
+    (found,) = run((1, 2), (1, 3), more=[Unsynced(MODEL, AT, backward_at="train.py:8", was_averaged=True)])
+    assert found.text.startswith("The last backward pass before step 1 was not averaged; ")
+    assert (found.at, found.advice[:14]) == ("train.py:8", "add the losses")
+
+
+def test_a_step_inside_a_backward_pass_gets_advice_of_its_own():
+    (found,) = run((1, 2), (1, 3), more=[Unsynced(MODEL, AT, unused=("body",), in_backward=True)])
+    assert found.text.startswith("No gradient was averaged; ")
+    assert found.advice.startswith("step after backward()")
+
+
 def test_factors_of_gradients_are_the_cause():
     noted = [
         [MADE, *parameters(1), steps(*sums, scales=(scale,))] for sums, scale in (((2,), 0.5), ((3,), 0.25))

@@ -2,9 +2,10 @@
 
 Usage: ddp_step.py WIDTH STEPS [--dispatched | --ledger], under torchrun or `dpdemo exec --ranks`. With
 `--dispatched` every operator passes through a dispatch mode of PyTorch that only calls it: what a mode costs
-at least. With `--ledger` it prints the share of a step that dpdemo's observers of steps take.
+at least. With `--ledger` it prints the share of a step that dpdemo's observers take.
 """
 
+import atexit
 import contextlib
 import functools
 import os
@@ -27,24 +28,43 @@ class Dispatched(TorchDispatchMode):
         return func(*args, **kwargs) if kwargs else func(*args)
 
 
-def timed(owner, *names):
-    """Measure the seconds that some methods take from now on; return the sums, a list of one."""
-    spent = [0.0]
+SPENT = {}
+"""The seconds of each observer, by its name; one that another calls is a part of that."""
 
-    def measured(method):
-        @functools.wraps(method)
-        def call(*args, **kwargs):
-            begun = time.perf_counter()
-            try:
-                return method(*args, **kwargs)
-            finally:
-                spent[0] += time.perf_counter() - begun
 
-        return call
+def measured(call):
+    """Return a function that adds up the seconds it takes."""
 
-    for name in names:
-        setattr(owner, name, measured(getattr(owner, name)))
-    return spent
+    name = getattr(call, "__qualname__", type(call).__name__)
+
+    @functools.wraps(call)
+    def timed(*args, **kwargs):
+        begun, inner = time.perf_counter(), sum(SPENT.values())
+        try:
+            return call(*args, **kwargs)
+        finally:
+            taken = time.perf_counter() - begun - (sum(SPENT.values()) - inner)
+            SPENT[name] = SPENT.get(name, 0.0) + taken
+
+    return timed
+
+
+def measure_observers():
+    """Measure from now on what dpdemo's observers of models, optimizers and collectives take."""
+    from dpdemo.ranks.observe.optimizers import OptimizerNotes
+    from dpdemo.ranks.observe.training import TrainingNotes
+    from dpdemo.virtual.ops.collectives import listeners
+
+    for owner, names in {
+        TrainingNotes: ("forward", "pass_begins", "pass_ended", "begins_step", "stepped", "cleared"),
+        OptimizerNotes: ("steps",),
+    }.items():
+        for name in names:
+            setattr(owner, name, measured(getattr(owner, name)))
+    timed = [(place, listener, measured(listener)) for place, listener in enumerate(listeners)]
+    for place, listener, replacement in timed:
+        listeners[place] = replacement
+        atexit.register(listeners.__setitem__, place, listener)
 
 
 width, steps = map(int, sys.argv[1:3])
@@ -58,15 +78,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 generator = torch.Generator().manual_seed(dist.get_rank())
 rows = torch.randn(64, width, generator=generator).to(device)
 seconds = []
-sums = []
 if "--ledger" in sys.argv:
-    from dpdemo.ranks.observe.optimizers import OptimizerNotes
-    from dpdemo.ranks.observe.training import TrainingNotes
-
-    sums = [
-        timed(TrainingNotes, "pass_begins", "pass_ended", "begins_step", "stepped", "collective"),
-        timed(OptimizerNotes, "steps"),
-    ]
+    measure_observers()
 with Dispatched() if "--dispatched" in sys.argv else contextlib.nullcontext():
     for _ in range(steps):
         begun = time.perf_counter()
@@ -75,8 +88,7 @@ with Dispatched() if "--dispatched" in sys.argv else contextlib.nullcontext():
         optimizer.step()
         seconds.append(time.perf_counter() - begun)
 if dist.get_rank() == 0:
-    share = sum(map(sum, sums)) / sum(seconds)
-    print(share if sums else statistics.median(seconds[2:]), flush=True)
+    print(sum(SPENT.values()) / sum(seconds) if SPENT else statistics.median(seconds[2:]), flush=True)
 dist.destroy_process_group()
 if device == "cpu":
     os._exit(0)  # an orderly exit aborts now and then (pytorch/pytorch#179291)
