@@ -34,7 +34,6 @@ SPENT = {}
 
 def measured(call):
     """Return a function that adds up the seconds it takes."""
-
     name = getattr(call, "__qualname__", type(call).__name__)
 
     @functools.wraps(call)
