@@ -55,11 +55,12 @@ def _milliseconds(ms: float) -> str:
 def printable(text: str) -> str:
     r"""Write what came from outside on one line, unable to steer what shows it: the one way in for it.
 
-    A control character becomes `\x1b`; what a log of GitHub Actions would take for a command (`::error::`) is
-    taken apart. Names, paths and messages go through here before they reach a terminal, a log or a page.
+    Colours are left out; another control character becomes `\x1b`; what a log of GitHub Actions takes for
+    a command (`::error::`) is taken apart. Names, paths and messages go through here before they reach a
+    terminal, a log or a page.
     """
     if not text.isprintable():
-        text = "".join(char if char.isprintable() else _escaped(char) for char in text)
+        text = "".join(char if char.isprintable() else _escaped(char) for char in _COLOURS.sub("", text))
     return _COMMANDS.sub(r"\1 \2", text) if "::" in text or "##[" in text else text
 
 
@@ -68,6 +69,7 @@ def harmless(text: str) -> str:
     return "\n".join(map(printable, text.expandtabs().split("\n")))
 
 
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _COMMANDS = re.compile(
     r"(:|##)((?::|\[)(?:add|debug|echo|endgroup|error|group|notice|remove|save|section|set|stop|warning)\b)"
 )

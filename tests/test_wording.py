@@ -22,6 +22,7 @@ def test_harmless_text_stays_as_it_is(text):
     ("text", "shown"),
     [
         ("\x1b[2J", r"\x1b[2J"),
+        ("\x1b[1;31mred\x1b[0m", "red"),
         ("a\nb", r"a\nb"),
         ("\u202egnp.exe", r"\u202egnp.exe"),
         ("lone \udce9", r"lone \udce9"),
