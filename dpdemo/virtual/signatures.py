@@ -8,6 +8,7 @@ from typing import Any
 
 _BY_PLACE = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 _SINGLE = {*_BY_PLACE, Parameter.KEYWORD_ONLY}
+_ANY = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
 _OTHER = "another argument"
 _MANY = [_OTHER] * 9
 
@@ -22,6 +23,8 @@ def check_fits(original: Callable[..., Any], around: Callable[..., Any]) -> None
     try:
         theirs = inspect.signature(original)
     except ValueError:  # C++ does not tell
+        return
+    if {each.kind for each in theirs.parameters.values()} == _ANY:  # nor does a wrapper of `*args, **kwargs`
         return
     ours = inspect.signature(around)
     for args, kwargs in _calls(theirs, ours.parameters.keys() - theirs.parameters.keys()):

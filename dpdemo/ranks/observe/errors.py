@@ -56,11 +56,9 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
         return notes.write(failure) and text is not None
 
     @notes.around(sys, "excepthook", why="a rank ends by an exception")
-    def excepthook(
-        before: Any, /, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
-        if not note(kind, error, trace):
-            before(kind, error, trace)
+    def excepthook(before: Any, /, *args: Any, **kwargs: Any) -> None:  # a program's own has any names
+        if not note(*args, **kwargs):
+            before(*args, **kwargs)
 
     _noters[os.getpid()] = note
 
