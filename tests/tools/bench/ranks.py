@@ -39,7 +39,7 @@ def steps(width: int, goal: float) -> None:
     line(f"a DDP step, 8 layers of width {width}, against gloo", ours / bare, goal, f"{ours * 1000:.1f} ms")
     print(f"gloo in an empty dispatch mode, width {width}: {dispatched / bare:.3f}")
     (share,) = medians(3, [*watched, "--ledger"], clock=step_seconds)
-    line(f"observers of steps ÷ a DDP step, 8 layers of width {width}", share, 0.05, f"{share:.1%}")
+    line(f"all observers ÷ a DDP step, 8 layers of width {width}", share, 0.05, f"{share:.1%}")
 
 
 SAMPLES = """
