@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# The gradient of a sharded DTensor's maximum norm is nan unless rank 0 holds the maximum
+# The gradient of a sharded DTensor's maximum norm is nan where rank 1 holds the maximum
 #
 # Expected: torch.linalg.vector_norm(x, inf) of a sharded DTensor has the value and the gradient
 #   that a plain tensor has: the sign of x at the maximum and 0 elsewhere; or it raises.
 # Happens: torch 2.13.0 on 2 ranks: the value is right. The gradient is right only where the
-#   maximum lies in rank 0's shard. Where it lies in the last rank's shard, every
+#   maximum lies in rank 0's shard. Where it lies in rank 1's, every
 #   element of the gradient on every rank is nan or inf. The same for -inf with the minimum, so
-#   that it depends on the numbers: most often right by chance with few ranks, more rarely
-#   with many. No error, no warning.
+#   that it depends on the numbers: here it is right for half of the places. No error, no warning.
 # Where: norm_backward in torch/csrc/autograd/FunctionsManual.cpp divides by the number of elements
 #   equal to the norm; by what is seen, rank 0's own count (0) is taken on all ranks in place of
 #   the sum of the counts. torch/distributed/tensor/_ops/_math_ops.py has the rules.
