@@ -68,7 +68,7 @@ class Empties:
             if is_collective or (spec.alias_info is not None and spec.alias_info.is_write):
                 given = args[place] if place < len(args) else (kwargs or {}).get(spec.name)
                 for tensor in torch.utils._pytree.tree_leaves(given):
-                    if isinstance(tensor, torch.Tensor) and is_plain(tensor.detach()):
+                    if isinstance(tensor, torch.Tensor) and is_plain(tensor):
                         self.sums.pop(tensor.untyped_storage().data_ptr(), None)
 
     @never_raises
