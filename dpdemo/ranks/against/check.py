@@ -177,10 +177,11 @@ class Check:
         """Run one rank, and return the steps that all made; remarks say what else the reader must know."""
         from dpdemo.ranks.against.compare import Side, Step
 
-        outcome, where = self._replay(settings, 1), "one process"
+        outcome, where, remarks = self._replay(settings, 1), "one process", []
         joined = len(logs) // len({owner_of(log.number, log.events) for log in logs})
         if outcome.code and joined > 1:  # tensor parallelism may not do without its ranks
             outcome, where = self._replay(settings, joined), f"{joined} ranks of tensor parallelism alone"
+            remarks = [f"the program does not run on one process: {where} are compared in its place"]
         events = outcome.ranks[0].events
         fatal = [event.text for event in events if isinstance(event, Remark) and event.is_fatal]
         failed = next((log.error for log in outcome.ranks if log.error), None)
@@ -211,7 +212,7 @@ class Check:
             )
             for key in keys
         ]
-        return steps, [event.text for event in events if isinstance(event, Remark)]
+        return steps, [*remarks, *(event.text for event in events if isinstance(event, Remark))]
 
     def _replay(self, settings: Settings, many: int) -> Outcome:
         limit = time.monotonic() + max(_LEAST_S, _TIMES * self.took)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -63,7 +64,8 @@ def let_run_alone(state: State) -> None:
 
 def _joined(state: State) -> list[int]:
     """Return the ranks that this run's own stand for."""
-    return state.ranks.group if dist.get_world_size() > 1 else [0]
+    size = int(os.environ["WORLD_SIZE"])  # a mesh may be made first, which makes the process group
+    return state.ranks.group if size > 1 else [0]
 
 
 def _shape_of(joined: list[int], shape: Sequence[int], num_ranks: int) -> tuple[int, ...]:

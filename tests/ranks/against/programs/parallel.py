@@ -1,5 +1,6 @@
 """Tensor parallelism: all ranks have the same rows, and shards of the layers; it may need both ranks."""
 
+import os
 import sys
 
 import torch
@@ -10,9 +11,11 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 
 def main():
-    dist.init_process_group("nccl")
-    assert dist.get_world_size() == 2 or not sys.argv[1:]
-    torch.cuda.set_device(dist.get_rank())
+    if sys.argv[1:]:
+        assert int(os.environ["WORLD_SIZE"]) == 2
+    else:
+        dist.init_process_group("nccl")  # else the mesh does it
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     torch.manual_seed(0)
     mesh = init_device_mesh("cuda", (1, 2), mesh_dim_names=("data", "tensor"))
     model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3)).cuda()
