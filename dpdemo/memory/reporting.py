@@ -17,7 +17,7 @@ from dpdemo.results.wrapping import Wrapping
 from dpdemo.sizes import size
 
 _MOST_PLACES = 3
-"""How many places a note names."""
+"""The most places that a note names."""
 _WORTH_A_NOTE = 0.03
 """The share of a peak from which an assumption is noted."""
 
@@ -80,7 +80,7 @@ def _of_wrapping(case: Case, stepper: Stepper) -> Iterator[str]:
 
 
 def _made_up(stepper: Stepper) -> Iterator[str]:
-    """Note each check that was taken to pass, and each factor of an optimizer that was taken for 1."""
+    """Note checks that were assumed to pass, and factors of an optimizer that were assumed to be 1."""
     found = stepper.gpus.made_up
     for is_check, said in (
         (True, "checks pass that read"),

@@ -72,7 +72,7 @@ def turned(x, turns):
 
 
 def repeated(x):
-    """Give each group's heads its keys or values."""
+    """Repeat the keys or values of each group for all its heads."""
     rows, tokens, groups, size = x.shape
     more = x[:, :, :, None].expand(rows, tokens, groups, HEADS // GROUPS, size)
     return more.reshape(rows, tokens, HEADS, size)

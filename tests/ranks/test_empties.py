@@ -72,6 +72,15 @@ def test_values_may_come_in_many_ways(notes, fill):
     assert found(notes) == []
 
 
+def test_nothing_is_watched_for_a_module_whose_parameters_a_wrapper_took(notes):
+    model = emptied()
+    for each in model:
+        each._parameters.clear()  # as FSDP1 does, which has a flat one
+    step(nn.Sequential(nn.Linear(3, 4)).cuda())
+    assert found(notes) == []
+    assert VirtualGpuMode.__torch_dispatch__ is DISPATCH
+
+
 def test_a_step_of_another_model_does_not_count(notes):
     model, other = emptied(), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).cuda()
     step(other)

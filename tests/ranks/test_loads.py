@@ -1,4 +1,4 @@
-"""Which states a rank loads: those of a module's own tensors change nothing, unless something filled them."""
+"""Loading a module's own tensors changes nothing, unless something filled them in place."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What is said of an operator stands in its own record, under a name that the record has."""
+"""Each operator has one record, whose fields are known."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ add, mul, neg = (torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor, torch.ops
 
 @pytest.fixture(autouse=True)
 def records(monkeypatch):
-    """Let the records of the program be."""
+    """Use a table of records of the test's own."""
     kept: dict = {}
     monkeypatch.setattr("dpdemo.virtual.ops.special.records", kept)
     return kept

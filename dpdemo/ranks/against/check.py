@@ -62,6 +62,8 @@ class Check:
     environment: Mapping[str, str]
     began: float = 0.0
     took: float = 0.0
+    many: int = 1
+    """The ranks that stand for one process: several where tensor parallelism does not run on one."""
 
     def on_ranks(self) -> Outcome:
         """Run the program on its ranks, which note what one process needs."""
@@ -177,10 +179,14 @@ class Check:
         """Run one rank, and return the steps that all made; remarks say what else the reader must know."""
         from dpdemo.ranks.against.compare import Side, Step
 
-        outcome, where, remarks = self._replay(settings, 1), "one process", []
+        outcome = self._replay(settings)
         joined = len(logs) // len({owner_of(log.number, log.events) for log in logs})
-        if outcome.code and joined > 1:  # tensor parallelism may not do without its ranks
-            outcome, where = self._replay(settings, joined), f"{joined} ranks of tensor parallelism alone"
+        if outcome.code and self.many < joined:
+            self.many = joined
+            outcome = self._replay(settings)
+        where, remarks = "one process", []
+        if self.many > 1:
+            where = f"{self.many} ranks of tensor parallelism alone"
             remarks = [f"the program does not run on one process: {where} are compared in its place"]
         events = outcome.ranks[0].events
         fatal = [event.text for event in events if isinstance(event, Remark) and event.is_fatal]
@@ -214,7 +220,7 @@ class Check:
         ]
         return steps, [*remarks, *(event.text for event in events if isinstance(event, Remark))]
 
-    def _replay(self, settings: Settings, many: int) -> Outcome:
+    def _replay(self, settings: Settings) -> Outcome:
         limit = time.monotonic() + max(_LEAST_S, _TIMES * self.took)
 
         def look(_: object) -> None:
@@ -225,7 +231,7 @@ class Check:
             path.unlink()
         environment = {**self.environment, **replace(settings, is_replay=True).environment()}
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            return launch(many, self.command, environment, has_terminal=False, on_look=look)
+            return launch(self.many, self.command, environment, has_terminal=False, on_look=look)
 
 
 def _are_shared_out(steps: Sequence[Step]) -> bool:

@@ -114,7 +114,7 @@ class PrivateFiles:
         return private
 
     def remove(self, name: Any) -> None:
-        """Let a path that is not private be gone."""
+        """Hide a path that is not private, as if it were removed."""
         self.removed.add(str(self._path(name)))
         self.has_written = True
 

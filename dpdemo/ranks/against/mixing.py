@@ -63,7 +63,7 @@ def find_function_of_mean(step: Step) -> Iterator[Mistake]:
 
 
 def _is_curved(node: Node) -> bool:
-    """Return whether a number of the loss's graph is no linear function of the means that it is made of."""
+    """Return whether a scalar in the loss's graph is a nonlinear function of means or sums over the rows."""
     if _short(node) == "Div" and len(node.of) > 1:  # of two numbers that have gradients
         is_of_sums = node.of[0].startswith(_NUMERATORS) and node.of[1].startswith(_DENOMINATORS)
         return not node.shape and is_of_sums and not any(node.inputs)

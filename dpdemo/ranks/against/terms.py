@@ -43,7 +43,7 @@ def _factors(passes: Sequence[Backward]) -> tuple[float, ...]:
 
 
 def mistakes_of_terms(steps: Sequence[Step], factors: Factors) -> tuple[Mistake, ...]:
-    """Name the terms that count otherwise than on one process; a divisor of a rank's size is no mistake."""
+    """Name the terms whose weight differs from one process's; dividing by a rank's size is not a mistake."""
     found = []
     for step in steps:
         for passes in zip(*(side.detail.backward for side in (*step.data, step.one)), strict=False):

@@ -34,7 +34,7 @@ def note_owner(state: State) -> None:
 
 
 def let_run_alone(state: State) -> None:
-    """Let meshes, groups, samplers and Lightning have one rank; rows come from the ranks' notes anyway.
+    """Make meshes, groups, samplers and Lightning use one rank; the rows come from the ranks' notes.
 
     Where tensor parallelism needs its ranks, meshes and groups have those alone.
     """

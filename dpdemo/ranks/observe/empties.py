@@ -79,18 +79,19 @@ class Empties:
         given = {id(each) for each in parameters_of(optimizer)}
         for each in list(self.modules):
             module = each[0]()
-            if module is None or given & {id(parameter) for parameter in module.parameters()}:
-                self.modules.remove(each)
+            own = {id(parameter) for parameter in module.parameters()} if module is not None else set()
+            if module is not None and given & own:
                 self._note(module, each[1])
+            if not own or given & own:  # FSDP1 may keep all in a flat parameter of its own
+                self.modules.remove(each)
         if not self.modules:
             self.patches.undo()
             self.sums.clear()
 
-    def _note(self, module: nn.Module | None, at: str) -> None:
-        named = () if module is None else _tensors(module)
+    def _note(self, module: nn.Module, at: str) -> None:
         names = [
             name
-            for name, tensor in named
+            for name, tensor in _tensors(module)
             if self.sums.get(tensor.untyped_storage().data_ptr()) == checksum(tensor)
         ]
         if names:

@@ -1,7 +1,7 @@
-"""What is special about an operator on virtual GPUs: one record for each, in place of a table for each fact.
+"""One record for each operator that needs special treatment on virtual GPUs.
 
-`@on("run", op, why=...)` puts a function, or `on(...)(value)` a value, into a field of the records of some
-operators. `dispatch.choose` builds an operator's action from its record, and `meta.py` reads it for shapes
+`@on("run", op, why=...)` puts a function into a field of the records of some operators; `on(...)(value)` puts
+a value there. `dispatch.choose` builds an operator's action from its record; `meta.py` reads it for shapes
 and numbers.
 """
 

@@ -12,7 +12,7 @@ KIND, MISTAKE = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
 
 
 class Limited(TensorDataset):
-    limit = nn.Hardtanh(-9, 9)  # a module that is no model, as torchvision's transforms are
+    limit = nn.Hardtanh(-9, 9)  # a module without parameters, as torchvision's transforms are
 
     def __getitem__(self, index):
         row, label = super().__getitem__(index)
