@@ -86,4 +86,12 @@ def test_a_step_of_another_model_does_not_count(notes):
     step(other)
     assert found(notes) == []
     step(model)
-    assert found(notes) == ["0.weight, 0.bias, 1.weight and 1 more"]
+    assert found(notes) == ["0.weight, 0.bias, 1.weight and 3 more"]
+
+
+def test_a_batch_gives_no_values_to_the_statistics_of_batch_normalization(notes):
+    model = emptied()
+    for each in model.parameters():
+        nn.init.ones_(each)
+    step(model)
+    assert found(notes) == ["1.running_mean, 1.running_var"]

@@ -37,6 +37,8 @@ class Empties:
         self.modules: list[tuple[weakref.ref[nn.Module], str]] = []
         self.sums: dict[int, int] = {}
         """By the memory's address, a checksum of what `to_empty` left there."""
+        self.statistics: list[torch.Tensor] = []
+        """What the operator that runs updates, and leaves without values."""
         self.patches = Patches()
         notes.until_end.callback(self.patches.undo)
 
@@ -50,16 +52,25 @@ class Empties:
             self.sums[tensor.untyped_storage().data_ptr()] = checksum(tensor)
 
     def _watch_operators(self) -> None:
-        note = self.writes
+        before, after = self.writes, self.updated
 
         @self.patches.around(VirtualGpuMode, "__torch_dispatch__", why=_WHY)
         def dispatch(run: Any, /, self: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
-            note(func, *args[1:], **kwargs)
-            return run(self, func, *args, **kwargs)
+            before(func, *args[1:], **kwargs)
+            result = run(self, func, *args, **kwargs)
+            after()
+            return result
 
     @never_raises
     def writes(self, func: Any, args: Any = (), kwargs: Any = None) -> None:
-        """Forget the memory that an operator writes into; any operand of a collective may be an output."""
+        """Forget the memory that an operator writes into; any operand of a collective may be an output.
+
+        Batch normalization mixes the batch's statistics with the old ones: these still have no values.
+        """
+        if "batch_norm" in str(func):
+            operands = [each for each in (*args, *(kwargs or {}).values()) if isinstance(each, torch.Tensor)]
+            self.statistics = [each for each in operands if is_plain(each) and self._is_empty(each)]
+            return
         schema = getattr(func, "_schema", None)
         is_collective = getattr(func, "namespace", "") == "c10d"
         if schema is None or not (schema.is_mutable or is_collective):
@@ -70,6 +81,17 @@ class Empties:
                 for tensor in torch.utils._pytree.tree_leaves(given):
                     if isinstance(tensor, torch.Tensor) and is_plain(tensor):
                         self.sums.pop(tensor.untyped_storage().data_ptr(), None)
+
+    @never_raises
+    def updated(self) -> None:
+        """Take what batch normalization has made of tensors without values for no values either."""
+        while self.statistics:
+            tensor = self.statistics.pop()
+            self.sums[tensor.untyped_storage().data_ptr()] = checksum(tensor)
+
+    def _is_empty(self, tensor: torch.Tensor) -> bool:
+        known = self.sums.get(tensor.untyped_storage().data_ptr())
+        return known is not None and known == checksum(tensor)
 
     @never_raises
     def steps(self, optimizer: Any) -> None:
@@ -89,11 +111,7 @@ class Empties:
             self.sums.clear()
 
     def _note(self, module: nn.Module, at: str) -> None:
-        names = [
-            name
-            for name, tensor in _tensors(module)
-            if self.sums.get(tensor.untyped_storage().data_ptr()) == checksum(tensor)
-        ]
+        names = [name for name, tensor in _tensors(module) if self._is_empty(tensor)]
         if names:
             more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
             self.notes.write(Trap("no-values", at, ", ".join(names[:_MOST]) + more))
