@@ -1,7 +1,7 @@
 """Files that the ranks write, and a private view of them for the run on one rank.
 
 What that run writes goes to a folder of its own. It does not see what the ranks have made, as if it were the
-first to run; where it would read a file that the ranks wrote over, nothing is compared.
+first to run; where it would read a file that the ranks wrote over or added to, nothing is compared.
 """
 
 from __future__ import annotations
@@ -82,12 +82,21 @@ class PrivateFiles:
         self.made = {path for path, existed in touched.items() if not existed}
         self.written_over = {path for path, existed in touched.items() if existed and not Path(path).is_dir()}
         self.removed: set[str] = set()
+        self.added_to: set[str] = set()
+        """Files to which this run adds, and whose first part is lost: the ranks have written over it."""
         self.exempt: set[str] = set()
         self.exists = os.path.lexists
         self.has_written = False
 
     def read(self, name: Any) -> Any:
-        """Return where a path is to be read."""
+        """Return where the content of a path is to be read."""
+        path, where = self._path(name), self.find(name)
+        if path in self.added_to or (where is name and path in self.written_over):
+            self.state.remark(f"it reads {path}, which the ranks have written over", is_fatal=True)
+        return where
+
+    def find(self, name: Any) -> Any:
+        """Return where a path is to be looked up: whether it is there, and what a folder holds."""
         path = self._path(name)
         if path is None or not (self.has_written or self.made or self.written_over):
             return name
@@ -97,12 +106,13 @@ class PrivateFiles:
             return self.root + path  # which does not exist
         if not self.made.isdisjoint((path, *map(str, Path(path).parents))):
             return self.root + path  # which does not exist
-        if path in self.written_over:
-            self.state.remark(f"it reads {path}, which the ranks have written over", is_fatal=True)
         return name
 
-    def write(self, name: Any, *, keeps: bool = False) -> Any:
-        """Return where a path is to be written; with `keeps` its content is copied there first."""
+    def write(self, name: Any, *, keeps: bool = False, adds: bool = False) -> Any:
+        """Return where a path is to be written; with `keeps` its content is copied there first.
+
+        With `adds` it is only added to, which needs nothing of the content.
+        """
         path = self._path(name)
         if path is None or not Path(path).parent.is_dir():
             return name
@@ -110,7 +120,10 @@ class PrivateFiles:
         self.has_written = True
         Path(private).parent.mkdir(parents=True, exist_ok=True)
         if keeps and not self.exists(private) and path not in self.made and Path(path).is_file():
-            shutil.copyfile(path, private)
+            if adds and path in self.written_over:
+                self.added_to.add(path)
+            else:
+                shutil.copyfile(path, private)
         return private
 
     def remove(self, name: Any) -> None:
@@ -139,7 +152,10 @@ def give_view(state: State) -> None:
     def os_open(run: Any, /, path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("dir_fd") is not None or _is_tempfiles(path, files):
             return run(path, flags, *args, **kwargs)
-        where = files.write(path, keeps=True) if _writes("", flags) else files.read(path)
+        if not _writes("", flags):
+            return run(files.read(path), flags, *args, **kwargs)
+        adds = bool(flags & os.O_APPEND) and not flags & os.O_RDWR
+        where = files.write(path, keeps=not flags & os.O_TRUNC, adds=adds)
         return run(where, flags, *args, **kwargs)
 
     for name in _READS:
@@ -172,7 +188,8 @@ def _follow_open(files: PrivateFiles, owner: Any) -> None:
     @around(owner, "open")
     def opened(run: Any, /, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if _writes(mode, 0):
-            return run(files.write(file, keeps=set(mode).isdisjoint("wx")), mode, *args, **kwargs)
+            keeps, adds = set(mode).isdisjoint("wx"), "+" not in mode
+            return run(files.write(file, keeps=keeps, adds=adds), mode, *args, **kwargs)
         return run(files.read(file), mode, *args, **kwargs)
 
 
@@ -180,14 +197,14 @@ def _follow_read(files: PrivateFiles, name: str) -> None:
     @around(os, name)
     def read(run: Any, /, *args: Any, **kwargs: Any) -> Any:
         if args and kwargs.get("dir_fd") is None:
-            args = (files.read(args[0]), *args[1:])
+            args = (files.find(args[0]), *args[1:])
         return run(*args, **kwargs)
 
 
 def _follow_removal(files: PrivateFiles, name: str) -> None:
     @around(os, name)
     def remove(run: Any, /, path: Any, *, dir_fd: int | None = None) -> None:
-        where = files.read(path) if dir_fd is None else path
+        where = files.find(path) if dir_fd is None else path
         if where is not path or dir_fd is not None or files._path(path) is None:
             run(where, dir_fd=dir_fd)
         elif not files.exists(path):
@@ -199,7 +216,7 @@ def _follow_removal(files: PrivateFiles, name: str) -> None:
 def _follow_folders(files: PrivateFiles) -> None:
     @around(os, "mkdir")
     def mkdir(run: Any, /, path: Any, *args: Any, **kwargs: Any) -> None:
-        is_there = files.exists(path) and files.read(path) is path
+        is_there = files.exists(path) and files.find(path) is path
         if is_there or kwargs.get("dir_fd") is not None or _is_tempfiles(path, files):
             run(path, *args, **kwargs)
         else:
@@ -207,7 +224,7 @@ def _follow_folders(files: PrivateFiles) -> None:
 
     @around(shutil, "rmtree")
     def rmtree(run: Any, /, path: Any, *args: Any, **kwargs: Any) -> None:
-        where = files.read(path)
+        where = files.find(path)
         if where is not path or files._path(path) is None:
             run(where, *args, **kwargs)
         else:
