@@ -24,6 +24,7 @@ from dpdemo.virtual.ops.mode import VirtualGpuMode
 from dpdemo.virtual.patches.cuda_devices import visible_variable
 from dpdemo.virtual.patches.generators import on_gpu
 from dpdemo.virtual.patches.wrappers import forget_initialisation, guarded
+from dpdemo.virtual.triton_kernels import interpreted
 from dpdemo.virtual.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def _enter(session: state.Session) -> None:
         stack.enter_context(applied(patches.table(session)))
         stack.enter_context(guarded())
         stack.enter_context(optimizers_watched())
+        stack.enter_context(interpreted())
         stack.enter_context(session.mode(session))
         session.entered = stack.pop_all()
 
