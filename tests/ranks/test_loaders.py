@@ -116,6 +116,16 @@ def test_rows_that_were_mixed_and_cut_again_after_reading_are_trained_on(loop):
     assert (found.trained, sorted(found.used)) == (4, [0, 3, 5, 6])
 
 
+def test_a_sample_of_which_collating_makes_two_rows_is_trained_on_once(loop):
+    found, _ = loop.read(rows(0), number=0)
+    for first in (0, 4):
+        pairs = torch.cat([torch.stack(rows(4, first)), torch.stack(rows(4, first + 100))])
+        loop.notes.got(found, pairs, list(range(first, first + 4)))
+        loop.notes.entered("net", pairs)
+    loop.notes.end(found, is_complete=True)
+    assert loop.trained() == [(8, 8)]
+
+
 def test_the_last_batch_of_a_prefetcher_that_changes_rows_is_trained_on(loop):
     found, batches = loop.read(rows(6), number=1)
     for at, batch in enumerate([*list(DataLoader(rows(6), 2))[1:], None]):

@@ -45,6 +45,20 @@ arguments = TrainingArguments(
 trained = Trainer(model=model, args=arguments, train_dataset=data).train()
 assert (trained.global_step, arguments.world_size) == (4, 2)
 """
+_TABLES = """
+from datasets import Dataset
+from dpdemo.ranks.observe.datasets import contents, fingerprint
+
+def seen(data):
+    return contents(data), fingerprint(data)
+
+data = Dataset.from_dict({"x": list(range(1000))})
+made = [data.map(lambda row: row, new_fingerprint=f"of-rank-{rank}") for rank in range(2)]
+assert made[0]._fingerprint != made[1]._fingerprint
+assert seen(made[0]) == seen(made[1])
+parts = data.shard(2, 0), data.shard(2, 1), data.shard(2, 1, contiguous=False), data.select([])
+assert len({seen(part) for part in parts}) == 4
+"""
 _SHARDED = '{"bf16": True, "fsdp": True, "fsdp_config": {"version": 2}}'
 _LIGHTNING = """
 import lightning
@@ -138,3 +152,16 @@ def test_a_mistake_with_a_library_is_named_and_its_twin_has_none(tmp_path, name)
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     are_named_with_their_lines([name], tmp_path)
     nothing_is_reported_of_their_twins([name], tmp_path)
+
+
+def test_tables_of_other_names_and_the_same_rows_are_the_same_data_set(tmp_path):
+    pytest.importorskip("datasets", reason="datasets is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", _TABLES],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -10,13 +10,13 @@ from torch.utils.data import Subset
 
 from dpdemo.ranks.observe.numbers import checksum
 
-_MOST_NESTED, _MOST_INDICES = 8, 1024
+_MOST_NESTED, _MOST_INDICES, _MOST_ROWS = 8, 1024, 16
 
 
 def fingerprint(data: Any, depth: int = 2) -> int:
     """Return a checksum that tells shards of a data set apart, without drawing a sample."""
     try:
-        return _fingerprint(data, depth)
+        return _of_table(data) if _is_table(data) else _fingerprint(data, depth)
     except Exception:  # noqa: BLE001 - an attribute of any library's class
         return zlib.crc32(type(data).__name__.encode())
 
@@ -41,6 +41,20 @@ def _fingerprint(data: Any, depth: int) -> int:
     return zlib.crc32(repr([fingerprint(part, depth - 1) for part in parts]).encode())
 
 
+def _is_table(data: Any) -> bool:
+    """Return whether this is a `datasets.Dataset`, without importing that."""
+    return hasattr(data, "_indices") and hasattr(getattr(data, "_data", None), "column_names")
+
+
+def _of_table(data: Any) -> int:
+    """Return a checksum of some rows of a `datasets.Dataset`: its own name may differ between ranks."""
+    table, places = data._data, data._indices
+    some = range(0, len(data), max(1, len(data) // _MOST_ROWS))
+    rows = [each if places is None else places.column(0)[each].as_py() for each in some]
+    found = [[column[each].as_py() for each in rows] for column in table.columns]
+    return zlib.crc32(repr((len(data), table.column_names, found)).encode())
+
+
 def part_of(data: Any) -> tuple[int, ...]:
     """Return the length of a Subset and a checksum of some of its indices; nothing for another data set."""
     if not isinstance(data, Subset):
@@ -54,12 +68,13 @@ def contents(data: Any) -> int:
     """Return a checksum of a data set's lists, tensors and tables alone: a rank's number is no content."""
     while isinstance(data, Subset):
         data = data.dataset
-    if not hasattr(data, "__dict__") or isinstance(data, (torch.Tensor, list, tuple, dict)):
+    is_plain = not hasattr(data, "__dict__") or isinstance(data, (torch.Tensor, list, tuple, dict))
+    if is_plain or _is_table(data):
         return fingerprint(data)
     parts = [
         (name, fingerprint(part, 3))
         for name, part in sorted(vars(data).items())
-        if name == "_fingerprint" or not isinstance(part, (str, bytes, int, float, bool, type(None)))
+        if not isinstance(part, (str, bytes, int, float, bool, type(None)))
     ]
     return zlib.crc32(repr(parts).encode())
 

@@ -58,9 +58,12 @@ class Batch:
         return len(self.prints.rows) if self.prints is not None else 1
 
     def use(self, places: Sequence[int] | None, number: int) -> None:
-        """Remember that rows were trained on: at these places, or so many at unknown ones."""
+        """Remember that rows were trained on: at these places, or so many at unknown ones.
+
+        `collate_fn` may make two rows of each sample: all first ones, and then all second ones.
+        """
         if places is not None:
-            self.used.update(places)
+            self.used.update(place % len(self) for place in places)
             self.num_used = max(self.num_used, len(self.used))
         else:
             self.num_used = min(len(self), self.num_used + number)
