@@ -351,6 +351,22 @@ def _refused_reductions() -> Iterator[Cell]:
             lambda me, op=op: _all_reduce(me, getattr(Op, op), torch.int32),
             (ValueError, f"Cannot use ReduceOp.{op} with NCCL"),
         )
+        yield _raising(
+            f"all_reduce {op} int16",
+            "getNcclDataType comes before getNcclReduceOp in [legacy], [second]",
+            lambda me, op=op: _all_reduce(me, getattr(Op, op), torch.int16),
+            (TypeError, "Input tensor data type is not supported for NCCL process group: Short"),
+            (RuntimeError, "Unsupported tensor data type for NCCL"),
+        )
+    for op in ("PRODUCT", "MIN", "MAX", "BAND"):
+        yield _raising(
+            f"reduce {op} complex64",
+            "isComplexViewAsRealAllowed in [legacy], [second]",
+            lambda me, op=op: dist.reduce(
+                _given(me, torch.complex64), group_dst=0, op=getattr(Op, op), group=me.group
+            ),
+            (RuntimeError, "reduce does not support this reduction on complex tensors"),
+        )
     for form, (run, _) in FORMS_OF_REDUCTIONS.items():
         yield _raising(
             f"{form} AVG bool",

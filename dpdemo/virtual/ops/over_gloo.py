@@ -170,26 +170,33 @@ def _gather_several(call: Call) -> Any:
 
 
 def _exchange_rows(call: Call) -> Any:
-    """Exchange rows; of tensors in another order, as many elements of their memory."""
+    """Exchange rows, or without sizes equal numbers of elements; of channels-last tensors their memory."""
     output, given, group, *sizes = call.args
-    if output.is_contiguous() and given.is_contiguous():
+    if not any(sizes[:2]):
+        lengths = sizes[:2]
+    elif output.is_contiguous() and given.is_contiguous():
         return _copying(call)
-    lengths = [
-        [rows * (tensor.numel() // max(len(tensor), 1)) for rows in splits]
-        for tensor, splits in ((output, sizes[0]), (given, sizes[1]))
-    ]
+    else:
+        lengths = [
+            [rows * (tensor.numel() // max(len(tensor), 1)) for rows in splits]
+            for tensor, splits in ((output, sizes[0]), (given, sizes[1]))
+        ]
     memories = _memory_of(output).view(-1), _memory_of(given).view(-1)
     return _copying(call._replace(args=(*memories, group, *lengths, *sizes[2:])))
 
 
-def _broadcast(call: Call) -> Any:
-    return _copying_memory(call) if not call.args[0][0].is_contiguous() else _copying(call)
-
-
 def _copying_memory(call: Call) -> Any:
-    memories = [_memory_of(tensor) for tensor in call.args[0]]
-    result = _copying(call._replace(args=(memories, *call.args[1:])))
-    return _pending(call, [work_of(result)], call.args[0], lambda: None)
+    """Copy between tensors whose layouts may differ, as NCCL does: the memory of each, in its order."""
+    if all(tensor.is_contiguous() for tensor in flat_tensors(call.args[:2])):
+        return _copying(call)
+    result = _copying(call._replace(args=(*map(_flat, call.args[:2]), *call.args[2:])))
+    return _pending(call, [work_of(result)], list(flat_tensors(call.args[0])), lambda: None)
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_flat(each) for each in value]
+    return _memory_of(value).view(-1) if isinstance(value, torch.Tensor) else value
 
 
 def _all_gather(call: Call) -> Any:
@@ -272,12 +279,12 @@ _WAYS: dict[str, Callable[[Call], Any]] = {
     "reduce_scatter_": _reduce_scatter_list,
     "_reduce_scatter_base_": _reduce_scatter,
     "reduce_scatter_tensor_coalesced_": _reduce_scatter,
-    "broadcast_": _broadcast,
+    "broadcast_": _copying_memory,
     "allgather_": _all_gather,
     "_allgather_base_": _copying,
     "allgather_into_tensor_coalesced_": _gather_several,
-    "gather_": _copying,
-    "scatter_": _copying,
+    "gather_": _copying_memory,
+    "scatter_": _copying_memory,
     "alltoall_": _exchange,
     "alltoall_base_": _exchange_rows,
 }
