@@ -439,3 +439,26 @@ def premultiplied() -> Iterator[Cell]:
         (TypeError, "PreMulSum Data type must be half, float, bfloat16 or double"),
         (RuntimeError, "PreMulSum Data type must be half, float, bfloat16 or double"),
     )
+    yield _raising(
+        "all_reduce PREMUL_SUM by a tensor of another type",
+        "const_data_ptr in [legacy], createPreMulSum in [second]",
+        lambda me: _all_reduce(
+            me,
+            dist._make_nccl_premul_sum(torch.ones(1, device=me.device, dtype=torch.float64)),
+            torch.float32,
+        ),
+        (RuntimeError, "expected scalar type Float but found Double"),
+        (RuntimeError, "PreMulSum factor type must match input data type"),
+    )
+    yield Cell(
+        "all_reduce by a method of the group",
+        "[c10d] ReduceOp.MAX is a RedOpType, which methods of ProcessGroup take",
+        _by_method,
+        lambda _, size: reduced("MAX", all_inputs(torch.int32, size)),
+    )
+
+
+def _by_method(me: Rank) -> Any:
+    tensor = _given(me, torch.int32)
+    me.group.allreduce([tensor], Op.MAX).wait()
+    return tensor

@@ -21,6 +21,7 @@ from dpdemo.virtual.ops.collectives import (
     second_groups,
 )
 from dpdemo.virtual.ops.nccl_arithmetic import AVG, BAND, BOR, BXOR, FLOAT8, PREMUL_SUM, SUM
+from dpdemo.virtual.ops.premultiplied import current_factor
 from dpdemo.virtual.ops.provenance import made_by_cpp
 
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ _REFUSED = {
     "allgather_coalesced_": "ProcessGroupNCCL does not support allgather_coalesced",
     "monitored_barrier_": "ProcessGroup nccl does not support monitoredBarrier, only GLOO supports it",
 }
-_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_FACTORS = {
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.float32: "Float",
+    torch.float64: "Double",
+}
+_FLOATS = set(_FACTORS)
 _WHOLE = {torch.bool, torch.int8, torch.uint8, torch.int32, torch.int64}
 _BYTES_ONLY = {torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
 """NCCL copies them, and adds none up."""
@@ -137,6 +144,20 @@ def _check_kind(name: str, dtype: torch.dtype, reduction: int | None, is_second:
     if reduction == PREMUL_SUM and dtype not in _FLOATS:
         kind = RuntimeError if is_second else TypeError
         raise kind("PreMulSum Data type must be half, float, bfloat16 or double")
+    if reduction == PREMUL_SUM:
+        _check_factor(dtype, is_second)
+
+
+def _check_factor(dtype: torch.dtype, is_second: bool) -> None:
+    """Refuse a factor in a tensor of another type."""
+    factor = current_factor()
+    if not isinstance(factor, torch.Tensor) or factor.dtype is dtype:
+        return
+    if is_second:
+        raise RuntimeError("PreMulSum factor type must match input data type")
+    if dtype is not torch.bfloat16:  # the first implementation asks for another type there
+        found = _FACTORS.get(factor.dtype, str(factor.dtype))
+        raise RuntimeError(f"expected scalar type {_FACTORS[dtype]} but found {found}")
 
 
 def _refuse_kind(name: str, dtype: torch.dtype, is_second: bool) -> None:
