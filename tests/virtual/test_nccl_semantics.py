@@ -236,6 +236,21 @@ def test_an_even_exchange_cuts_elements_or_rows(two):
         assert [each.tolist() for each in found] == [[[0.0, 1.0] * 2], [[2.0, 3.0] * 2]]
 
 
+def test_a_rank_alone_copies_its_part_without_the_factor():
+    """ProcessGroupNCCL::_reduce_scatter_base since torch 2.11; an all_reduce has the factor."""
+    alone = Ranks(1, ProcessGroupNCCL)
+
+    def run(me):
+        given, output = torch.ones(2, device=me.device), torch.empty(2, device=me.device)
+        half = dist._make_nccl_premul_sum(0.5)
+        dist.reduce_scatter_tensor(output, given, half, group=me.group)
+        dist.all_reduce(given, half, group=me.group)
+        return output.tolist(), given.tolist()
+
+    assert alone.outcomes(Cell("alone", "", run, None)) == [([1.0, 1.0], [0.5, 0.5])]
+    alone.close()
+
+
 def test_each_cell_has_a_source_and_a_name_of_its_own():
     assert all(cell.source.count("[") for cell in TABLE)
     assert len({cell.name for cell in TABLE}) == len(TABLE)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.labels import flat_tensors
-from dpdemo.virtual.ops.collectives import BY_NUMBER_OF_ELEMENTS, Call
+from dpdemo.virtual.ops.collectives import BY_NUMBER_OF_ELEMENTS, Call, second_groups
 from dpdemo.virtual.ops.nccl_arithmetic import FLOAT8, PREMUL_SUM, Form, form_of
 from dpdemo.virtual.ops.pending import after_all, work_of
 from dpdemo.virtual.ops.premultiplied import current_factor
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _AS_BYTES = FLOAT8 | {torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
 GATHERED_AS_ONE = "gather_into_tensor_"
+_COPIED_BY_ONE = {"reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_"}
+"""The first implementation copies where a rank is alone, and so applies no factor (pytorch#168092)."""
 _AS_BYTES |= {kind for kind in (getattr(torch, "float4_e2m1fn_x2", None),) if kind is not None}
 
 
@@ -124,7 +126,9 @@ def _put(form: Form, part: Tensor, output: Tensor) -> None:
 
 def _form(call: Call, dtype: torch.dtype) -> Form:
     assert call.reduction is not None  # noqa: S101 - only called for reductions
-    factor = current_factor() if call.reduction == PREMUL_SUM else 1.0
+    is_first = call.group.group_name not in second_groups
+    is_copy = is_first and call.group.size() == 1 and call.name in _COPIED_BY_ONE
+    factor = current_factor() if call.reduction == PREMUL_SUM and not is_copy else 1.0
     return form_of(dtype, call.reduction, call.group.size(), factor)
 
 
