@@ -3,8 +3,9 @@
 It knows the standard library alone: `sitecustomize.py` loads it where dpdemo cannot be imported yet.
 """
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -67,3 +68,23 @@ def when_imported(name: str, then: Callable[[ModuleType], object]) -> None:
         then(sys.modules[name])
     else:
         sys.meta_path.insert(0, Finder(name, run))
+
+
+@contextlib.contextmanager
+def without_unfinished(package: str) -> Iterator[None]:
+    """Hide modules of a package that are being imported, so that an import within one may import them whole.
+
+    Python hands out what `sys.modules` has when an import ends: the whole module, or the hidden one again.
+    """
+    unfinished = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if name.startswith(f"{package}.") and getattr(module.__spec__, "_initializing", False)
+    }
+    for name in unfinished:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        for name, module in unfinished.items():
+            sys.modules.setdefault(name, module)

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 CHILD = """
+    import dpdemo.virtual  # before torch
     import os, sys, torch
     count = torch.cuda.device_count()
     at = [str(torch.ones(1).cuda(index).device) for index in range(count)]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dpdemo.startup.hook import when_imported
+from dpdemo.startup.hook import when_imported, without_unfinished
 
 
 @pytest.fixture
@@ -47,3 +47,28 @@ def test_a_module_that_is_there_is_taken_at_once():
     seen = []
     when_imported("sys", seen.append)
     assert seen == [sys]
+
+
+def test_an_import_within_an_unfinished_module_may_import_it_whole(tmp_path, monkeypatch):
+    package = tmp_path / "late_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "first.py").write_text("import late_library\nvalue = 3")
+    (package / "other.py").write_text("import late_library\nvalue = 4")
+    (tmp_path / "late_library.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    seen = []
+
+    def open_gpus(_):
+        with without_unfinished("late_package"):
+            seen.append(importlib.import_module("late_package.first").value)
+
+    when_imported("late_library", open_gpus)
+    assert importlib.import_module("late_package.first").value == 3
+    assert seen == [3]
+    for name in ("late_library", "late_package.first"):
+        del sys.modules[name]
+    when_imported("late_library", open_gpus)
+    assert importlib.import_module("late_package.other").value == 4  # restored: nothing imported it meanwhile
+    for name in [name for name in sys.modules if name.startswith("late_")]:
+        del sys.modules[name]

@@ -351,6 +351,22 @@ def _refused_reductions() -> Iterator[Cell]:
             lambda me, op=op: _all_reduce(me, getattr(Op, op), torch.int32),
             (ValueError, f"Cannot use ReduceOp.{op} with NCCL"),
         )
+        yield _raising(
+            f"all_reduce {op} int16",
+            "getNcclDataType comes before getNcclReduceOp in [legacy], [second]",
+            lambda me, op=op: _all_reduce(me, getattr(Op, op), torch.int16),
+            (TypeError, "Input tensor data type is not supported for NCCL process group: Short"),
+            (RuntimeError, "Unsupported tensor data type for NCCL"),
+        )
+    for op in ("PRODUCT", "MIN", "MAX", "BAND"):
+        yield _raising(
+            f"reduce {op} complex64",
+            "isComplexViewAsRealAllowed in [legacy], [second]",
+            lambda me, op=op: dist.reduce(
+                _given(me, torch.complex64), group_dst=0, op=getattr(Op, op), group=me.group
+            ),
+            (RuntimeError, "reduce does not support this reduction on complex tensors"),
+        )
     for form, (run, _) in FORMS_OF_REDUCTIONS.items():
         yield _raising(
             f"{form} AVG bool",
@@ -423,3 +439,26 @@ def premultiplied() -> Iterator[Cell]:
         (TypeError, "PreMulSum Data type must be half, float, bfloat16 or double"),
         (RuntimeError, "PreMulSum Data type must be half, float, bfloat16 or double"),
     )
+    yield _raising(
+        "all_reduce PREMUL_SUM by a tensor of another type",
+        "const_data_ptr in [legacy], createPreMulSum in [second]",
+        lambda me: _all_reduce(
+            me,
+            dist._make_nccl_premul_sum(torch.ones(1, device=me.device, dtype=torch.float64)),
+            torch.float32,
+        ),
+        (RuntimeError, "expected scalar type Float but found Double"),
+        (RuntimeError, "PreMulSum factor type must match input data type"),
+    )
+    yield Cell(
+        "all_reduce by a method of the group",
+        "[c10d] ReduceOp.MAX is a RedOpType, which methods of ProcessGroup take",
+        _by_method,
+        lambda _, size: reduced("MAX", all_inputs(torch.int32, size)),
+    )
+
+
+def _by_method(me: Rank) -> Any:
+    tensor = _given(me, torch.int32)
+    me.group.allreduce([tensor], Op.MAX).wait()
+    return tensor

@@ -32,10 +32,16 @@ def copies() -> Iterator[Cell]:
             f"{form} int16",
             "getNcclDataType in [legacy], [second]",
             lambda me, run=run: run(me, torch.int16),
-            (TypeError, "Input tensor data type is not supported for NCCL process group: Short"),
+            _UNCONVERTIBLE if form.startswith(_SENT) else _UNSUPPORTED,
             (RuntimeError, "Unsupported tensor data type for NCCL"),
         )
     yield from layouts()
+
+
+_UNSUPPORTED = TypeError, "Input tensor data type is not supported for NCCL process group: Short"
+_UNCONVERTIBLE = RuntimeError, "Unconvertible NCCL type Short"
+_SENT = "all_to_all", "gather", "scatter"
+"""[legacy] leaves them to torch/csrc/cuda/nccl.cpp."""
 
 
 def _empty(me: Rank, dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -258,6 +264,22 @@ def layouts() -> Iterator[Cell]:
         lambda *_: numbers(torch.float32, 0, (1, 2, 3, 4)),
     )
     yield Cell(
+        "channels last on one side",
+        "gather in torch/csrc/cuda/nccl.cpp, ncclSend in [legacy]: pointers alone, so memory in its order",
+        _gather_channels_last,
+        lambda rank, size: [_in_memory_order(each) for each in range(size)] if rank == 0 else None,
+    )
+    for name in ("gather", "scatter"):
+        yield _raising(
+            f"{name} of another shape",
+            "assertTypeAndSizesMatch in [legacy]: on the root alone, before any rank waits for it",
+            lambda me, name=name: _other_shape(me, name),
+            (
+                ValueError,
+                f"ProcessGroupNCCL::{name}: invalid tensor size at index 0 (expected (2,), got (3,))",
+            ),
+        )
+    yield Cell(
         "synchronize instead of wait",
         "[c10d] async work runs on NCCL's streams, and torch.cuda.synchronize waits for all streams",
         _synchronised,
@@ -269,6 +291,12 @@ def layouts() -> Iterator[Cell]:
         "reduce": lambda me, tensor: dist.reduce(tensor, group_dst=0, group=me.group),
         "all_gather": lambda me, tensor: dist.all_gather(
             [torch.empty_like(tensor) for _ in range(me.size)], tensor, group=me.group
+        ),
+        "all_to_all": lambda me, tensor: dist.all_to_all(
+            [torch.empty_like(tensor) for _ in range(me.size)], [tensor] * me.size, group=me.group
+        ),
+        "all_to_all_single": lambda me, tensor: dist.all_to_all_single(
+            torch.empty(12, device=me.device), tensor.expand(2, 3, 2).transpose(0, 1), group=me.group
         ),
     }.items():
         yield _raising(
@@ -288,6 +316,25 @@ def layouts() -> Iterator[Cell]:
     )
     for name, sizes in {"a larger recv": (3, 2), "a smaller recv": (2, 3)}.items():
         yield _mismatch(name, *sizes)
+
+
+def _gather_channels_last(me: Rank) -> Any:
+    given = _given(me, torch.float32, (1, 2, 3, 4)).contiguous(memory_format=torch.channels_last)
+    outputs = [_empty(me, torch.float32, 1, 2, 3, 4) for _ in range(me.size)] if me.rank == 0 else None
+    dist.gather(given, outputs, group_dst=0, group=me.group)
+    return outputs
+
+
+def _in_memory_order(rank: int) -> torch.Tensor:
+    shape = 1, 2, 3, 4
+    return numbers(torch.float32, rank, shape).permute(0, 2, 3, 1).reshape(shape)
+
+
+def _other_shape(me: Rank, name: str) -> None:
+    """Refuse on every rank, as the root of a group of its own would."""
+    parts = [_empty(me, torch.float32, 3) for _ in range(me.size)]
+    args = (_empty(me, torch.float32, 2), parts)
+    getattr(dist, name)(*args, **{"group_dst" if name == "gather" else "group_src": me.rank}, group=me.group)
 
 
 def _synchronised(me: Rank) -> Any:

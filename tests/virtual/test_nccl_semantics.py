@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from nccl_cells import Rank, Refusal, premultiplied, reductions
+from nccl_cells import Cell, Rank, Refusal, premultiplied, reductions
 from nccl_copies import copies
 from processes import run
 
@@ -219,6 +219,36 @@ def test_a_callback_of_a_collective_may_synchronise(two):
 
     two.each(work)
     assert found == [[30.0, 30.0]] * 2
+
+
+def test_an_even_exchange_cuts_elements_or_rows(two):
+    """alltoall_base in the first implementation has no check; the second one calls checkSplitSizes."""
+
+    def run(me):
+        output = torch.empty(1, 4, device=me.device)
+        dist.all_to_all_single(output, torch.arange(4.0, device=me.device).view(1, 4), group=me.group)
+        return output
+
+    found = two.outcomes(Cell("all_to_all_single of one row", "", run, None))
+    if two.groups[0].group_name in second_groups:
+        assert all("does not divide equally" in str(error) for error in found)
+    else:
+        assert [each.tolist() for each in found] == [[[0.0, 1.0] * 2], [[2.0, 3.0] * 2]]
+
+
+def test_a_rank_alone_copies_its_part_without_the_factor():
+    """ProcessGroupNCCL::_reduce_scatter_base since torch 2.11; an all_reduce has the factor."""
+    alone = Ranks(1, ProcessGroupNCCL)
+
+    def run(me):
+        given, output = torch.ones(2, device=me.device), torch.empty(2, device=me.device)
+        half = dist._make_nccl_premul_sum(0.5)
+        dist.reduce_scatter_tensor(output, given, half, group=me.group)
+        dist.all_reduce(given, half, group=me.group)
+        return output.tolist(), given.tolist()
+
+    assert alone.outcomes(Cell("alone", "", run, None)) == [([1.0, 1.0], [0.5, 0.5])]
+    alone.close()
 
 
 def test_each_cell_has_a_source_and_a_name_of_its_own():

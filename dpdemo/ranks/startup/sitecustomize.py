@@ -44,8 +44,9 @@ def _open_gpus(load: Callable[[ModuleType], None], torch: ModuleType) -> None:
         assert spec is not None and spec.loader is not None  # noqa: PT018, S101 - it has a loader for a .py file
         sys.modules["dpdemo"] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    hardware = importlib.import_module("dpdemo.ranks.hardware").Hardware
-    hardware.from_text(os.environ[hook.GPUS]).open_until_exit(is_launched=_is_launched())
+    with hook.without_unfinished("dpdemo"):  # a program may import `dpdemo.virtual` before torch
+        hardware = importlib.import_module("dpdemo.ranks.hardware").Hardware
+        hardware.from_text(os.environ[hook.GPUS]).open_until_exit(is_launched=_is_launched())
     if chosen is not None:
         os.environ[hook.VISIBLE] = chosen
 

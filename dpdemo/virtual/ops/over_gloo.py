@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.labels import flat_tensors
-from dpdemo.virtual.ops.collectives import BY_NUMBER_OF_ELEMENTS, Call
+from dpdemo.virtual.ops.collectives import BY_NUMBER_OF_ELEMENTS, Call, second_groups
 from dpdemo.virtual.ops.nccl_arithmetic import FLOAT8, PREMUL_SUM, Form, form_of
 from dpdemo.virtual.ops.pending import after_all, work_of
 from dpdemo.virtual.ops.premultiplied import current_factor
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _AS_BYTES = FLOAT8 | {torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
 GATHERED_AS_ONE = "gather_into_tensor_"
+_COPIED_BY_ONE = {"reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_"}
+"""The first implementation copies where a rank is alone, and so applies no factor (pytorch#168092)."""
 _AS_BYTES |= {kind for kind in (getattr(torch, "float4_e2m1fn_x2", None),) if kind is not None}
 
 
@@ -124,7 +126,9 @@ def _put(form: Form, part: Tensor, output: Tensor) -> None:
 
 def _form(call: Call, dtype: torch.dtype) -> Form:
     assert call.reduction is not None  # noqa: S101 - only called for reductions
-    factor = current_factor() if call.reduction == PREMUL_SUM else 1.0
+    is_first = call.group.group_name not in second_groups
+    is_copy = is_first and call.group.size() == 1 and call.name in _COPIED_BY_ONE
+    factor = current_factor() if call.reduction == PREMUL_SUM and not is_copy else 1.0
     return form_of(dtype, call.reduction, call.group.size(), factor)
 
 
@@ -170,26 +174,33 @@ def _gather_several(call: Call) -> Any:
 
 
 def _exchange_rows(call: Call) -> Any:
-    """Exchange rows; of tensors in another order, as many elements of their memory."""
+    """Exchange rows, or without sizes equal numbers of elements; of channels-last tensors their memory."""
     output, given, group, *sizes = call.args
-    if output.is_contiguous() and given.is_contiguous():
+    if not any(sizes[:2]):
+        lengths = sizes[:2]
+    elif output.is_contiguous() and given.is_contiguous():
         return _copying(call)
-    lengths = [
-        [rows * (tensor.numel() // max(len(tensor), 1)) for rows in splits]
-        for tensor, splits in ((output, sizes[0]), (given, sizes[1]))
-    ]
+    else:
+        lengths = [
+            [rows * (tensor.numel() // max(len(tensor), 1)) for rows in splits]
+            for tensor, splits in ((output, sizes[0]), (given, sizes[1]))
+        ]
     memories = _memory_of(output).view(-1), _memory_of(given).view(-1)
     return _copying(call._replace(args=(*memories, group, *lengths, *sizes[2:])))
 
 
-def _broadcast(call: Call) -> Any:
-    return _copying_memory(call) if not call.args[0][0].is_contiguous() else _copying(call)
-
-
 def _copying_memory(call: Call) -> Any:
-    memories = [_memory_of(tensor) for tensor in call.args[0]]
-    result = _copying(call._replace(args=(memories, *call.args[1:])))
-    return _pending(call, [work_of(result)], call.args[0], lambda: None)
+    """Copy between tensors whose layouts may differ, as NCCL does: the memory of each, in its order."""
+    if all(tensor.is_contiguous() for tensor in flat_tensors(call.args[:2])):
+        return _copying(call)
+    result = _copying(call._replace(args=(*map(_flat, call.args[:2]), *call.args[2:])))
+    return _pending(call, [work_of(result)], list(flat_tensors(call.args[0])), lambda: None)
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_flat(each) for each in value]
+    return _memory_of(value).view(-1) if isinstance(value, torch.Tensor) else value
 
 
 def _all_gather(call: Call) -> Any:
@@ -272,12 +283,12 @@ _WAYS: dict[str, Callable[[Call], Any]] = {
     "reduce_scatter_": _reduce_scatter_list,
     "_reduce_scatter_base_": _reduce_scatter,
     "reduce_scatter_tensor_coalesced_": _reduce_scatter,
-    "broadcast_": _broadcast,
+    "broadcast_": _copying_memory,
     "allgather_": _all_gather,
     "_allgather_base_": _copying,
     "allgather_into_tensor_coalesced_": _gather_several,
-    "gather_": _copying,
-    "scatter_": _copying,
+    "gather_": _copying_memory,
+    "scatter_": _copying_memory,
     "alltoall_": _exchange,
     "alltoall_base_": _exchange_rows,
 }

@@ -36,7 +36,8 @@ def with_factor(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call `run`, and note the factor among its arguments meanwhile."""
     for given in (*args, *kwargs.values()):
         reduction: Any = getattr(given, "reduceOp", given)
-        if isinstance(reduction, _ReduceOp) and reduction.op == PREMUL_SUM:
+        # ReduceOp.SUM is a RedOpType, which passes for a ReduceOp and has no `op`
+        if isinstance(reduction, _ReduceOp) and getattr(reduction, "op", None) == PREMUL_SUM:
             _current.factor = reduction.__getstate__()[1]  # an attribute is new in torch 2.13
             try:
                 return run(*args, **kwargs)
