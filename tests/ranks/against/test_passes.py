@@ -15,8 +15,17 @@ def _weights(factors, loss_of):
 
 
 def test_a_term_gets_its_factor_and_the_other_none():
-    rows, gradient = _weights((0.5, 1.0), lambda rows: rows.square().mean() + 3 * rows.exp().sum())
+    rows, gradient = _weights(
+        (((4, 0.5),), ((4, 1.0),)), lambda rows: rows.square().mean() + 3 * rows.exp().sum()
+    )
     assert torch.allclose(gradient, 2 * rows / 12 + 0.5 * 3 * rows.exp())
+
+
+def test_a_term_gets_a_factor_for_the_rows_of_each_rank():
+    parts = (((3, 0.5), (1, 4.0)), ((3, 1.0), (1, 1.0)))
+    rows, gradient = _weights(parts, lambda rows: rows.square().mean() + rows.exp().sum())
+    weight = torch.tensor([0.5, 0.5, 0.5, 4.0])[:, None]
+    assert torch.allclose(gradient, rows.exp() + weight * 2 * rows / 12)
 
 
 def test_a_term_that_counts_twice_is_left_alone():
@@ -24,5 +33,5 @@ def test_a_term_that_counts_twice_is_left_alone():
         term = rows.sum()
         return term + 2 * term
 
-    _, gradient = _weights((0.5, 0.5), twice)
+    _, gradient = _weights((((4, 0.5),),) * 2, twice)
     assert gradient.eq(3).all()
