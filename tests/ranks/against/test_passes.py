@@ -23,7 +23,7 @@ def test_a_term_gets_its_factor_and_the_other_none():
 
 def test_a_term_gets_a_factor_for_the_rows_of_each_rank():
     parts = (((3, 0.5), (1, 4.0)), ((3, 1.0), (1, 1.0)))
-    rows, gradient = _weights(parts, lambda rows: rows.square().mean() + rows.exp().sum())
+    rows, gradient = _weights(parts, lambda rows: rows.exp().sum() + rows.square().mean())
     weight = torch.tensor([0.5, 0.5, 0.5, 4.0])[:, None]
     assert torch.allclose(gradient, rows.exp() + weight * 2 * rows / 12)
 
