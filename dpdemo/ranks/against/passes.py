@@ -90,11 +90,12 @@ class Passes:
         """Look at the graph of a loss before it is freed."""
         state = self.state
         state.counts["backward"] += 1
-        this = state.pass_
-        if this is not None and not this.is_trained:
-            this.is_trained = True
-            state.first_trained = state.first_trained or this
-            state.notes.write(NotedPass(this.at, this.number, this.made, this.length))
+        state.first_trained = state.first_trained or state.pass_
+        for this in state.drawn:
+            if not this.is_trained:
+                this.is_trained = True
+                state.notes.write(NotedPass(this.at, this.number, this.made, this.length))
+        state.drawn.clear()
         self.gradients = {}
         if state.is_done:
             return

@@ -92,10 +92,14 @@ def watch(state: State) -> None:
         this: Pass = self._dpdemo_pass
         if torch.is_grad_enabled():
             state.pass_ = this
+            state.drawn[this] = None
         try:
             if not state.settings.is_replay or (this.at, this.number) not in state.ranks.trained:
                 return take(self)
             batch = _of_all_ranks(state, this)
+        except StopIteration:
+            state.drawn.pop(this, None)
+            raise
         finally:
             this.k += 1
         if self._pin_memory:

@@ -97,7 +97,7 @@ class Weights:
 def find_weights(step: Step) -> Iterator[Mistake]:
     """Find ranks whose passes weigh otherwise than in one process, as means over unequal numbers do."""
     fit = Weights.of(step)
-    if fit is None or not fit.explains():
+    if fit is None or not (fit.explains() or has_uneven_means(step)):
         return
     is_even = float(fit.does.max() - fit.does.min()) < NEAR * float(fit.does.abs().max())
     counts = uneven_counts(step)
@@ -149,32 +149,37 @@ def uneven_counts(step: Step) -> str:
 
 def has_uneven_means(step: Step) -> bool:
     """Return whether means weigh otherwise than in one process, where rounding may hide it in gradients."""
-    if step.dtype == "float32" or not uneven_counts(step):
+    counts = _elements(step)
+    if step.dtype == "float32" or not counts:
         return False
     fit = Weights.of(step)
-    return any(find_uneven_shards(step)) if fit is None else fit.explains()
+    if fit is None:
+        return any(find_uneven_shards(step))
+    expected = torch.tensor(counts, dtype=torch.float64, device="cpu") / sum(counts)
+    apart, left = (float((each - expected).abs().max()) for each in (fit.does, fit.should))
+    return fit.does_fit and fit.should_fit and left <= _CLEAR * apart and apart > FIT
+
+
+def _elements(step: Step) -> list[float]:
+    """Return over how many elements each rank averages, where each has one pass and mean, and they differ."""
+    passes = [side.detail.backward for side in step.data]
+    is_single = {len(each) for each in (*passes, step.one.detail.backward)} == {1}
+    if not uneven_counts(step) or not is_single or any(len(mine.elements) != 1 for (mine,) in passes):
+        return []
+    return [mine.elements[0] for (mine,) in passes]
 
 
 def find_uneven_shards(step: Step) -> Iterator[Mistake]:
     """Find means over unequal numbers of elements by the losses, as where ranks have shards of gradients."""
-    counts = uneven_counts(step)
-    passes = [side.detail.backward for side in step.data]
-    is_precise = step.dtype == "float32"
-    if (
-        (step.plain and is_precise)
-        or not counts
-        or {len(each) for each in (*passes, step.one.detail.backward)} != {1}
-    ):
+    counts, is_precise = _elements(step), step.dtype == "float32"
+    if not counts or (step.plain and is_precise):
         return
-    mine = [each[0] for each in passes]
-    if any(len(each.elements) != 1 for each in mine):
-        return
-    total, one = sum(each.elements[0] for each in mine), step.one.detail.backward[0].loss
-    whole = sum(each.loss * each.elements[0] for each in mine) / total
-    even = sum(each.loss for each in mine) / len(mine)
+    losses = [side.detail.backward[0].loss for side in step.data]
+    one, even = step.one.detail.backward[0].loss, sum(losses) / len(losses)
+    whole = sum(loss * number for loss, number in zip(losses, counts, strict=True)) / sum(counts)
     if near(one, whole, _LOSS) if is_precise else abs(one - whole) <= _CLEAR * abs(one - even):
         yield Mistake(
-            f"{_UNEVEN} ({counts})",
+            f"{_UNEVEN} ({uneven_counts(step)})",
             line_of(step),
             EVEN,
         )
