@@ -138,7 +138,7 @@ class State:
         """The pass over a DataLoader that was drawn from last; the first one that trained follows."""
         self.first_trained: Any = None
         self.drawn: dict[Any, None] = {}
-        """The passes drawn from since the last backward pass: a step may take a batch of each of two loaders."""
+        """The passes drawn from since the last backward pass: a step may take batches of two loaders."""
         self.scale = 1.0
         self.dtype = "float32"
         self.remarks: set[str] = set()
