@@ -1,8 +1,14 @@
 """The graph of a loss, as one process follows it to try what its terms weigh on the ranks."""
 
-import torch
+from types import SimpleNamespace
 
-from dpdemo.ranks.against.passes import _scale_terms
+import torch
+from torch.utils.data import DataLoader
+
+from dpdemo.ranks.against.passes import Passes, _scale_terms
+from dpdemo.ranks.against.rows import Pass
+from dpdemo.ranks.against.settings import Settings
+from dpdemo.ranks.against.state import State
 from dpdemo.ranks.observe.losses import _reductions
 
 
@@ -35,3 +41,16 @@ def test_a_term_that_counts_twice_is_left_alone():
 
     _, gradient = _weights((((4, 0.5),),) * 2, twice)
     assert gradient.eq(3).all()
+
+
+def test_a_step_may_take_a_batch_of_each_of_two_loaders():
+    noted = []
+    state = State(Settings("", 2), SimpleNamespace(write=noted.append), 0)
+    labelled, unlabelled = (Pass(DataLoader([1, 2, 3]), 1, f"train.py:{line}") for line in (3, 4))
+    state.drawn, state.pass_ = {labelled: None, unlabelled: None}, unlabelled
+    passes, loss = Passes(state), torch.ones(2, requires_grad=True).sum()
+    passes.begin_backward(loss)
+    state.drawn = {labelled: None}
+    passes.begin_backward(loss)
+    assert [(each.at, each.length) for each in noted] == [("train.py:3", 3), ("train.py:4", 3)]
+    assert state.first_trained is unlabelled
