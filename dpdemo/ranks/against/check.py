@@ -167,7 +167,7 @@ class Check:
         from dpdemo.ranks.against.judge import judged, with_divisor
         from dpdemo.ranks.against.terms import mistakes_of_terms, uneven_terms
 
-        terms = uneven_terms(steps)
+        terms = uneven_terms(steps, by_rank=not found.mistakes)
         settings = replace(settings, has_own_norms=_have_norms(steps))
         scaled = self._steps(logs, replace(settings, terms=terms))[0] if terms else []
         if not scaled or (equal := judged(scaled, found.remarks)).verdict != "equal":

@@ -23,6 +23,8 @@ NOISE = 4.0
 MOST = 0.1
 _SMALL = 1e-3
 _TINY = 1e-30
+_ZERO = 1e-6
+"""Of the largest gradient: rounding leaves as much where a gradient is zero by the rules of calculus."""
 Vector = Any
 
 
@@ -115,10 +117,10 @@ class Step:
 
     def one_sided(self) -> list[str]:
         """Name the parameters that have a gradient on one side only, which is not zero."""
-        found = []
+        found, least = [], _ZERO * max((each.norms[1] for each in self.parameters), default=0.0)
         for place, name in enumerate(self.names):
             ranks, one = self._gradients(place)
-            sides = [any(part is not None and part.norm for part in side) for side in (ranks, (one,))]
+            sides = [any(part is not None and part.norm > least for part in side) for side in (ranks, (one,))]
             if sides[0] != sides[1]:
                 found.append(name)
         return found

@@ -1,10 +1,11 @@
-"""Note numbers that the program draws in its loop, or give one process those of all ranks, in rank order.
+"""Note numbers that the program draws in its loop, or give one process those of all ranks.
 
 Without a DataLoader that trains, so are tensors that the program copies to a GPU.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from torch import nn
 from dpdemo.ranks.against.numbers import as_bytes, kept, put, tensor_of
 from dpdemo.ranks.events import NotedDraw
 from dpdemo.ranks.observe.notes import around, users_line
+from dpdemo.startup.hook import when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +28,7 @@ _DRAWS = (
     (torch, "randn rand randint randn_like rand_like randint_like bernoulli normal multinomial randperm"),
     (torch.Tensor, "normal_ uniform_ bernoulli_ random_ exponential_ to cuda"),
 )
+_OF_NUMPY = "rand randn random randint integers normal uniform standard_normal choice permutation"
 _COPIES = {"to", "cuda"}
 _MAX_BYTES = 1 << 24
 _NOT_ROWS = tuple(
@@ -46,6 +49,20 @@ def watch(state: State) -> None:
     for owner, names in _DRAWS:
         for name in names.split():
             _around(state, owner, name)
+    when_imported("numpy.random", lambda module: _follow_numpy(state, module))
+
+
+def _follow_numpy(state: State, module: Any) -> None:
+    """Follow NumPy's functions, and the generators of `default_rng`: Python cannot patch their type."""
+    followed: Any = type("Generator", (module.Generator,), {})
+    for owner in (module, followed):
+        for name in filter(functools.partial(hasattr, owner), _OF_NUMPY.split()):
+            _around(state, owner, name)
+
+    @around(module, "default_rng")
+    def default_rng(make: Any, /, *args: Any, **kwargs: Any) -> Any:
+        found = make(*args, **kwargs)
+        return found if isinstance(found, followed) else followed(found.bit_generator)
 
 
 def _around(state: State, owner: Any, name: str) -> None:
@@ -54,11 +71,17 @@ def _around(state: State, owner: Any, name: str) -> None:
         out = draw(*args, **kwargs)
         if torch.compiler.is_compiling() or not state.is_started or state.is_done:
             return out
+        if type(out).__name__ == "ndarray" and out.dtype.kind in "bif":
+            is_order = name == "permutation" and isinstance(args[-1], int)
+            return numbers(torch.from_numpy(out), args, "randperm" if is_order else name).numpy()
+        return numbers(out, args, name)
+
+    def numbers(out: Any, args: Any, name: str) -> Any:
         if type(out) is not torch.Tensor or not out.ndim or out.numel() * out.element_size() > _MAX_BYTES:
             return out
         if name in _COPIES and not _is_copy_of_rows(state, args[0], out):
             return out
-        caller = sys._getframe(2).f_code.co_filename  # the first one is that of `around`
+        caller = sys._getframe(3).f_code.co_filename  # the first two are those of `around`
         if any(part in caller for part in _NOT_ROWS):
             return out
         at = users_line()
@@ -91,7 +114,8 @@ def _of_all_ranks(state: State, name: str, at: str, number: int, out: torch.Tens
     if not values or len({(value.dtype, len(value.shape)) for value in values}) > 1:
         return out
     first = values[0]
-    if len(values) == len(ranks.owners) and (data := joined(name, values, tuple(out.shape))):
+    order = state.order_in_call([value.shape[0] for value in values])
+    if len(values) == len(ranks.owners) and (data := joined(name, values, tuple(out.shape), order)):
         put(out, data, first.dtype)
     elif (
         all(value == first for value in values) or ranks.trained or name == "randperm" or first.shape == (1,)
@@ -104,8 +128,10 @@ def _of_all_ranks(state: State, name: str, at: str, number: int, out: torch.Tens
     return out
 
 
-def joined(name: str, values: Sequence[Kept], shape: tuple[int, ...]) -> bytes:
-    """Return the ranks' numbers in rank order, if `shape` has room for them along one dimension."""
+def joined(
+    name: str, values: Sequence[Kept], shape: tuple[int, ...], order: Sequence[int] | None = None
+) -> bytes:
+    """Return the ranks' numbers, in rank order or another one, if `shape` has room in a dimension."""
     shapes = [value.shape for value in values]
     for dim, own in enumerate(shapes[0]):
         rows = [each[dim] for each in shapes]
@@ -116,7 +142,8 @@ def joined(name: str, values: Sequence[Kept], shape: tuple[int, ...]) -> bytes:
             parts = [tensor_of(value) for value in values]
             if name == "randperm":  # which row of the rank's own, as in mixup
                 parts = [part + sum(rows[:rank]) for rank, part in enumerate(parts)]
-            return as_bytes(torch.cat(parts, dim))
+            whole = torch.cat(parts, dim)
+            return as_bytes(whole if order is None or dim else whole[torch.tensor(order, device="cpu")])
     return b""
 
 

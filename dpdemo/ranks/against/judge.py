@@ -52,7 +52,7 @@ def differs(step: Step) -> bool:
     """Return whether the ranks' gradients are not one process's."""
     of_ranks = (unsynced.find_partly, unsynced.find_different_parameters)
     is_apart = bool(unsynced.unsynced(step)) or any(any(find(step)) for find in of_ranks)
-    return is_apart or not step.is_equal()
+    return is_apart or not step.is_equal() or weights.has_uneven_means(step)
 
 
 def reason_not_comparable(steps: Sequence[Step]) -> str:
@@ -111,7 +111,7 @@ def reason_unsure(step: Step) -> str:
 
 
 def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
-    """Return the verdict on some steps; the causes are those of each optimizer's first one that differs."""
+    """Return the verdict on some steps; the causes are those of each optimizer's first one that tells any."""
     num, reason = len(steps[0].ranks), reason_not_comparable(steps)
     compared = [] if reason else [_prepared(step, steps) for step in steps if not step.is_skipped]
     different = [step for step in compared if differs(step)]
@@ -119,9 +119,11 @@ def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
         reason = reason or "a gradient scaler left out all noted steps"
     elif unsynced.averages_parameters(compared):
         reason = "the ranks average parameters between some steps, not gradients"
-    firsts = {step.one.event.optimizer: step for step in reversed(different)}
-    found = {} if reason else {number: causes(step) for number, step in sorted(firsts.items())}
-    unsure = [reason_unsure(firsts[number]) for number, mistakes in found.items() if not mistakes]
+    by_optimizer: dict[int, list[Step]] = {}
+    for step in [] if reason else different:
+        by_optimizer.setdefault(step.one.event.optimizer, []).append(step)
+    found = {number: next(filter(None, map(causes, own)), []) for number, own in sorted(by_optimizer.items())}
+    unsure = [reason_unsure(by_optimizer[number][0]) for number, mistakes in found.items() if not mistakes]
     mistakes = tuple(dict.fromkeys(each for several in found.values() for each in several))
     if reason or (unsure and not mistakes):
         return Comparison("not checked", num, reason or unsure[0], remarks=tuple(remarks))

@@ -19,7 +19,18 @@ _COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "AllToAll
 _CURVED = ("Sqrt", "Rsqrt", "Log", "Exp", "Pow", "Reciprocal", "Softplus", "Sigmoid", "Tanh")
 _REDUCES = ("Mean", "Sum", "MseLoss", "L1Loss", "NllLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
 _NUMERATORS, _DENOMINATORS = ("Sum", "Mul", "Add"), ("Sum", "Mean", "Add", "Sub", "Clamp")
-_NO_MEANS = ("LinalgVectorNorm", "Norm", "Std", "Var", "Logsumexp", "Max", "Min", "Prod")
+_NO_MEANS = (
+    "LinalgVectorNorm",
+    "Norm",
+    "Std",
+    "Var",
+    "Logsumexp",
+    "Max",
+    "Min",
+    "Prod",
+    "Median",
+    "Kthvalue",
+)
 _GATHER = "gather the rows over the ranks with gradients (torch.distributed.nn.functional.all_gather)"
 
 
@@ -92,6 +103,10 @@ def _contrastive(nodes: tuple[Node, ...], large: Node) -> str | None:
 def _statistic(nodes: tuple[Node, ...], large: Node) -> str | None:
     """Recognize a result with the same shape everywhere whose input grows with the rows."""
     shapes = {node.shape for node in nodes}
+    if _short(large) == "Topk" and any(_selects(each.shape, each.inputs[0]) for each in nodes if each.inputs):
+        return (
+            f"The loss selects among the rows of a rank alone, one process among all rows ({_short(large)})"
+        )
     has_size = any(size > 1 for size in large.shape) or _short(large).startswith(_NO_MEANS)
     if shapes != {large.shape} or not has_size:
         return None
@@ -104,6 +119,11 @@ def _statistic(nodes: tuple[Node, ...], large: Node) -> str | None:
                 "one process computes it of all rows"
             )
     return None
+
+
+def _selects(found: Shape, among: Shape) -> bool:
+    """Return whether fewer rows are left, and not fewer columns of each."""
+    return len(found) == len(among) > 0 and found[0] < among[0] and found[1:] == among[1:]
 
 
 def _rows_grow(parts: list[Shape], whole: Shape) -> bool:

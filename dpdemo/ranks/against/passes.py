@@ -59,6 +59,7 @@ class Passes:
         leaves = [each for each in torch.utils._pytree.tree_leaves((args, kwargs)) if _has_rows(each)]
         state.window.rows.append(leaves[0].shape[0] if leaves else 0)
         state.window.calls.append(tuple(leaves[0].shape[:2]) if leaves else ())
+        state.window.first_leaf = len(state.window.inputs)
         if len(state.window.inputs) < _MAX_INPUTS:
             state.window.inputs += [_projected(each) for each in leaves[:_MAX_LEAVES]]
         named = dict(module.named_parameters())
@@ -89,16 +90,17 @@ class Passes:
         """Look at the graph of a loss before it is freed."""
         state = self.state
         state.counts["backward"] += 1
-        this = state.pass_
-        if this is not None and not this.is_trained:
-            this.is_trained = True
-            state.first_trained = state.first_trained or this
-            state.notes.write(NotedPass(this.at, this.number, this.made, this.length))
+        state.first_trained = state.first_trained or state.pass_
+        for this in state.drawn:
+            if not this.is_trained:
+                this.is_trained = True
+                state.notes.write(NotedPass(this.at, this.number, this.made, this.length))
+        state.drawn.clear()
         self.gradients = {}
         if state.is_done:
             return
         state.renew_window()
-        noted = Backward(users_line())
+        noted = Backward(users_line(), number=state.counts["backward"])
         state.window.backward.append(noted)
         state.window.before_clip = {}
         loss = tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) else tensors
@@ -111,7 +113,7 @@ class Passes:
             return noted
         root = past_sink(loss.grad_fn, loss.output_nr)
         found = list(_reductions(root))
-        _scale_terms([node for node, *_ in found], self.state.settings.terms.get(noted.at, ()))
+        _scale_terms([node for node, *_ in found], self.state.settings.terms.get(str(noted.number), ()))
         nodes = tuple(_nodes(root))
         for node in _walk(root):
             for each in node._input_metadata or ():
@@ -139,17 +141,28 @@ class Passes:
         window.backward[-1] = replace(window.backward[-1], gradients=(found, [id(each) for each in given]))  # type: ignore[arg-type]
 
 
-def _scale_terms(nodes: Sequence[Any], factors: Sequence[float]) -> None:
+def _scale_terms(nodes: Sequence[Any], terms: Sequence[Sequence[tuple[int, float]]]) -> None:
     """Multiply what the terms of a loss get as gradients; a term that counts twice is left alone."""
-    if len({*nodes}) != len(factors):
+    if len({*nodes}) != len(terms):
         return
-    for node, factor in zip(nodes, factors, strict=True):
-        if factor != 1:
-            node.register_prehook(functools.partial(_times, factor))
+    for node, parts in zip(nodes, terms, strict=True):
+        factors = {factor for _, factor in parts}
+        if len(factors) > 1:
+            node.register_hook(functools.partial(_times_by_rows, parts))
+        elif factors != {1.0}:
+            node.register_prehook(functools.partial(_times, factors.pop()))
 
 
 def _times(factor: float, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(None if each is None else each * factor for each in gradients)
+
+
+def _times_by_rows(parts: Sequence[tuple[int, float]], gradients: tuple[Any, ...], _: Any) -> Any:
+    first, *others = gradients
+    weights = [factor for rows, factor in parts for _ in range(rows)]
+    if first is None or len(first) != len(weights):
+        return gradients
+    return first * first.new_tensor(weights).reshape(-1, *[1] * (first.ndim - 1)), *others
 
 
 def _has_rows(leaf: Any) -> bool:
@@ -234,18 +247,8 @@ def _follow_norms(state: State) -> None:
         number = len(state.window.norms)
         state.window.norms.append(input.shape[0])
         if state.settings.has_own_norms:
-            sizes = _rows_of_ranks(state, number)
+            events = state.coming()
+            sizes = [event.norms[number] for event in events if number < len(event.norms)]
             if sizes and sum(sizes) == input.shape[0]:
                 return torch.cat([normalize(self, part) for part in input.split(sizes)])
         return normalize(self, input)
-
-
-def _rows_of_ranks(state: State, number: int) -> list[int]:
-    """Return how many rows each rank normalized in a call of the step that comes next."""
-    steps = state.ranks.steps
-    key = next(
-        ((each, state.steps[each] + 1) for each, _ in steps if (each, state.steps[each] + 1) in steps), None
-    )
-    if key is None:
-        return []
-    return [event.norms[number] for _, event in sorted(steps[key].items()) if number < len(event.norms)]

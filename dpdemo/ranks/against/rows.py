@@ -92,10 +92,14 @@ def watch(state: State) -> None:
         this: Pass = self._dpdemo_pass
         if torch.is_grad_enabled():
             state.pass_ = this
+            state.drawn[this] = None
         try:
             if not state.settings.is_replay or (this.at, this.number) not in state.ranks.trained:
                 return take(self)
             batch = _of_all_ranks(state, this)
+        except StopIteration:
+            state.drawn.pop(this, None)
+            raise
         finally:
             this.k += 1
         if self._pin_memory:
@@ -125,7 +129,8 @@ def _noting(state: State, this: Pass, *, is_collated: bool) -> Callable[[Any], A
         if not state.is_done and (this.k < MAX_EPOCH or not state.window.rows or this.is_trained):
             try:
                 is_repeated = is_collated and _random_states() == before
-                stored = state.store.add(copied if is_repeated else _copied(batch))
+                samples = copied if is_collated else ()
+                stored = state.store.add(samples if is_repeated else (samples, _copied(batch)))
                 total = checksum(batch)
                 k, turn = divmod(this.k, this.at_once)
                 state.notes.write(NotedBatch(this.at, this.number, k, is_repeated, total, stored, turn))
@@ -171,7 +176,13 @@ def _of_all_ranks(state: State, this: Pass) -> Any:
         raise StopIteration
     samples = [state.ranks.stores[rank].read(event.stored) for (rank, _), event in parts.items()]
     if not next(iter(parts.values())).is_collated:
-        return joined(samples)
+        batches = [batch for _, batch in samples]
+        try:
+            return joined(batches)
+        except ValueError:
+            if not all(own for own, _ in samples):
+                raise
+            return joined(batches, this.collate([each for own, _ in samples for each in own]))
     if not this.is_repeated:
         this.is_repeated = True
         pairs = zip(samples, parts.values(), strict=True)
@@ -180,8 +191,12 @@ def _of_all_ranks(state: State, this: Pass) -> Any:
     return this.collate([each for own in samples for each in own])
 
 
-def joined(batches: Sequence[Any]) -> Any:
+def joined(batches: Sequence[Any], like: Any = None) -> Any:
     """Join the batches of the ranks, whatever they are made of.
+
+    Args:
+        batches: one of each rank.
+        like: a batch of all rows, padded as the program does, but with other numbers.
 
     Raises:
         ValueError: if tensors do not fit, as where each rank pads its rows to another length.
@@ -191,17 +206,34 @@ def joined(batches: Sequence[Any]) -> Any:
     if len(batches) == 1:
         return first
     if isinstance(first, torch.Tensor):
-        if first.ndim and len({each.shape[1:] for each in batches}) > 1:
-            raise ValueError(f"{_NO_ROWS}: {', '.join(str(list(each.shape)) for each in batches)}")
-        return torch.cat(list(batches)) if first.ndim else first
+        is_ragged = first.ndim and len({each.shape[1:] for each in batches}) > 1
+        return _padded(batches, like) if is_ragged else torch.cat([*batches]) if first.ndim else first
     if hasattr(first, "items"):
         together = copy.copy(first)
         for key in first:
-            together[key] = joined([each[key] for each in batches])
+            together[key] = joined([each[key] for each in batches], None if like is None else like[key])
         return together
     if isinstance(first, (list, tuple)):
         if any(isinstance(each, (torch.Tensor, list, tuple)) or hasattr(each, "items") for each in first):
-            parts = [joined(column) for column in zip(*batches, strict=True)]
+            columns = zip(*batches, strict=True)
+            parts = [joined(*pair) for pair in zip(columns, like or [None] * len(first), strict=True)]
             return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
         return type(first)(each for own in batches for each in own)
     return first
+
+
+def _padded(batches: Sequence[torch.Tensor], like: Any) -> torch.Tensor:
+    """Put batches into one that is padded, at the side where more of its numbers are the same."""
+    rows = [len(each) for each in batches]
+    is_like = isinstance(like, torch.Tensor) and len(like) == sum(rows)
+    is_like = is_like and all(
+        a >= b for each in batches for a, b in zip(like.shape[1:], each.shape[1:], strict=True)
+    )
+    if not is_like:
+        raise ValueError(f"{_NO_ROWS}: {', '.join(str(list(each.shape)) for each in batches)}")
+    whole: torch.Tensor = like.clone()
+    for part, own in zip(torch.split(whole, rows), batches, strict=True):
+        left = part[tuple(slice(size) for size in own.shape)]
+        right = part[tuple(slice(-size, None) for size in own.shape)]
+        max(left, right, key=lambda view: int((view == own).sum())).copy_(own)
+    return whole

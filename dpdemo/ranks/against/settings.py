@@ -26,8 +26,8 @@ class Settings:
     nudge: float = 0.0
     """The relative change of each parameter, to see how far rounding goes."""
 
-    terms: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """By the line of a backward pass: the factor of the gradient of each term of the loss."""
+    terms: Mapping[str, Sequence[Sequence[tuple[int, float]]]] = field(default_factory=dict)
+    """By the number of a backward pass: of each term and rank, its rows and the factor of their gradient."""
 
     @classmethod
     def of_environment(cls) -> Settings | None:

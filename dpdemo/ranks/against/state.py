@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,8 @@ class Window:
     norms: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     inputs: list[tuple[tuple[float, ...], ...]] = field(default_factory=list)
+    first_leaf: int = 0
+    """The place among them where those of the call under way begin."""
     calls: list[tuple[int, ...]] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     """Those of the classes of the modules that were called, as lines."""
@@ -40,6 +43,14 @@ def owner_of(rank: int, events: Sequence[Event]) -> int:
     """Return the first of the ranks that tensor parallelism joins with this one, to have the same rows."""
     found = (each.owner for each in events if isinstance(each, NotedStep) and each.owner >= 0)
     return next(found, rank)
+
+
+def places(numbers: Sequence[float], among: Sequence[float]) -> list[int] | None:
+    """Return the place of each number among others, or None if these are not the same."""
+    mine, others = (sorted(range(len(each)), key=each.__getitem__) for each in (numbers, among))
+    pairs = dict(zip(mine, others, strict=False))
+    is_same = all(math.isclose(numbers[a], among[b], rel_tol=1e-5, abs_tol=1e-9) for a, b in pairs.items())
+    return [pairs[place] for place in sorted(pairs)] if is_same and len(mine) == len(others) else None
 
 
 class Ranks:
@@ -126,6 +137,8 @@ class State:
         self.pass_: Any = None
         """The pass over a DataLoader that was drawn from last; the first one that trained follows."""
         self.first_trained: Any = None
+        self.drawn: dict[Any, None] = {}
+        """The passes drawn from since the last backward pass: a step may take batches of two loaders."""
         self.scale = 1.0
         self.dtype = "float32"
         self.remarks: set[str] = set()
@@ -144,6 +157,38 @@ class State:
         """Begin the next window, once an optimizer has made a step."""
         if self.window.is_stepped:
             self.window = Window()
+
+    def coming(self) -> list[NotedStep]:
+        """Return the ranks' notes of the step that comes next, in rank order."""
+        steps = self.ranks.steps
+        key = next(
+            ((each, self.steps[each] + 1) for each, _ in steps if (each, self.steps[each] + 1) in steps), None
+        )
+        return [] if key is None else [event for _, event in sorted(steps[key].items())]
+
+    def order_in_call(self, sizes: Sequence[int]) -> list[int] | None:
+        """Return the place in the ranks' rows, one rank after the other, of each row of the call under way.
+
+        Rows may be those of several inputs one after the other, as of crops that are concatenated.
+        """
+        events, first = self.coming(), self.window.first_leaf
+        leaves = self.window.inputs[first:]
+        if not self.counts["depth"] or not leaves or not events:
+            return None
+        details = self.ranks.details(events[0].optimizer, events[0].step)
+        ranks = [details[rank].inputs[first:] for rank in self.ranks.owners if rank in details]
+        if not all(ranks) or len(ranks) != len(sizes):
+            return None
+        rows = [len(each[0][0]) for each in ranks]
+        many = sizes[0] // max(1, rows[0])
+        is_alike = len([each for each in leaves if len(each[0]) == len(leaves[0][0])]) >= many > 0
+        if not is_alike or list(sizes) != [many * each for each in rows]:
+            return None
+        own = [number for each in ranks for number in each[0][0]]
+        order = places(leaves[0][0], own)
+        starts = [sum(sizes[:rank]) - sum(rows[:rank]) for rank, each in enumerate(rows) for _ in range(each)]
+        steps = [each for each in rows for _ in range(each)]
+        return order and [starts[row] + row + block * steps[row] for block in range(many) for row in order]
 
     def remark(self, text: str, *, is_fatal: bool = False) -> None:
         """Note a sentence for the reader, once."""

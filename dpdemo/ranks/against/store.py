@@ -58,6 +58,8 @@ class Backward:
     """The shape that each of them reduces."""
     nodes: tuple[Node, ...] = ()
     gradients: tuple[bytes | None, ...] = ()
+    number: int = 0
+    """Its place among the passes of the program."""
 
     @property
     def elements(self) -> tuple[float, ...]:

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LOSS = 1e-4
+_CLEAR = 0.2
+"""How much nearer one process's loss must be to the weighted mean, where numbers have a low precision."""
 _MANY = 16
 _UNEVEN = "The ranks' means are averaged although they are over different numbers of elements"
 _LIKE_ONE = "let the program treat the loss of each rank as one process treats that of all rows"
-_EVEN = "divide the rank's sum by all ranks' number of elements, and multiply by the number of ranks"
+EVEN = "divide the rank's sum by all ranks' number of elements, and multiply by the number of ranks"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Weights:
     should: Vector
     does_fit: bool
     should_fit: bool
+    precision: float
 
     @classmethod
     def of(cls, step: Step) -> Weights | None:
@@ -64,14 +67,15 @@ class Weights:
             close(matrix @ fit, target, max(FIT, step.tolerance()))
             for fit, target in zip(solved, targets, strict=True)
         ]
-        return cls(tuple(owners), solved[0], solved[1], *fits)
+        precision = 2 * FIT if step.dtype == "float32" else NEAR
+        return cls(tuple(owners), solved[0], solved[1], fits[0], fits[1], precision)
 
     def explains(self) -> bool:
         """Return whether both gradients are sums of the ranks' passes, with other and sound weights."""
         largest = float(self.should.abs().max())
         is_wild = float(self.does.min()) < -NEAR * float(self.does.abs().max())
         is_wild |= float(self.should.min()) < NEAR * largest  # as if one process had no rows of a rank
-        is_same = bool(((self.does - self.should).abs() <= NEAR * largest).all())
+        is_same = bool(((self.does - self.should).abs() <= self.precision * largest).all())
         return self.does_fit and self.should_fit and not is_wild and not is_same
 
     def has_one_factor(self) -> bool:
@@ -93,7 +97,7 @@ class Weights:
 def find_weights(step: Step) -> Iterator[Mistake]:
     """Find ranks whose passes weigh otherwise than in one process, as means over unequal numbers do."""
     fit = Weights.of(step)
-    if fit is None or not fit.explains():
+    if fit is None or not (fit.explains() or has_uneven_means(step)):
         return
     is_even = float(fit.does.max() - fit.does.min()) < NEAR * float(fit.does.abs().max())
     counts = uneven_counts(step)
@@ -105,7 +109,7 @@ def find_weights(step: Step) -> Iterator[Mistake]:
     what = equal if is_even else "The ranks' passes do not weigh what they weigh in one process"
     over = f" ({counts})" if counts else ""
     has_tail = len({side.event.rows for side in step.data}) > 1
-    advice = _EVEN if counts else _LIKE_ONE
+    advice = EVEN if counts else _LIKE_ONE
     yield Mistake(
         f"{what}{over}: {fit.words()}",
         line_of(step),
@@ -143,20 +147,39 @@ def uneven_counts(step: Step) -> str:
     return ""
 
 
-def find_uneven_shards(step: Step) -> Iterator[Mistake]:
-    """Find means over unequal numbers of elements by the losses, where each rank has shards of gradients."""
-    counts = uneven_counts(step)
+def has_uneven_means(step: Step) -> bool:
+    """Return whether means weigh otherwise than in one process, where rounding may hide it in gradients."""
+    counts = _elements(step)
+    if step.dtype == "float32" or not counts:
+        return False
+    fit = Weights.of(step)
+    if fit is None:
+        return any(find_uneven_shards(step))
+    expected = torch.tensor(counts, dtype=torch.float64, device="cpu") / sum(counts)
+    apart, left = (float((each - expected).abs().max()) for each in (fit.does, fit.should))
+    return fit.does_fit and fit.should_fit and left <= _CLEAR * apart and apart > FIT
+
+
+def _elements(step: Step) -> list[float]:
+    """Return over how many elements each rank averages, where each has one pass and mean, and they differ."""
     passes = [side.detail.backward for side in step.data]
-    if step.plain or not counts or {len(each) for each in (*passes, step.one.detail.backward)} != {1}:
+    is_single = {len(each) for each in (*passes, step.one.detail.backward)} == {1}
+    if not uneven_counts(step) or not is_single or any(len(mine.elements) != 1 for (mine,) in passes):
+        return []
+    return [mine.elements[0] for (mine,) in passes]
+
+
+def find_uneven_shards(step: Step) -> Iterator[Mistake]:
+    """Find means over unequal numbers of elements by the losses, as where ranks have shards of gradients."""
+    counts, is_precise = _elements(step), step.dtype == "float32"
+    if not counts or (step.plain and is_precise):
         return
-    mine = [each[0] for each in passes]
-    if any(len(each.elements) != 1 for each in mine):
-        return
-    total = sum(each.elements[0] for each in mine)
-    whole = sum(each.loss * each.elements[0] for each in mine) / total
-    if near(step.one.detail.backward[0].loss, whole, max(_LOSS, step.tolerance())):
+    losses = [side.detail.backward[0].loss for side in step.data]
+    one, even = step.one.detail.backward[0].loss, sum(losses) / len(losses)
+    whole = sum(loss * number for loss, number in zip(losses, counts, strict=True)) / sum(counts)
+    if near(one, whole, _LOSS) if is_precise else abs(one - whole) <= _CLEAR * abs(one - even):
         yield Mistake(
-            f"{_UNEVEN} ({counts})",
+            f"{_UNEVEN} ({uneven_counts(step)})",
             line_of(step),
-            _EVEN,
+            EVEN,
         )

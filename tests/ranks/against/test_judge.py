@@ -384,7 +384,7 @@ def _with_terms(step, *terms):
 def test_terms_of_different_reductions_have_factors_of_their_own():
     step = _with_terms(ranks_and_one([4, 4]), (3, True), (5, False))
     factors = uneven_terms([step])
-    assert factors == {AT: (1.0, 0.5)}
+    assert factors == {"0": (((4, 1.0),) * 2, ((4, 0.5),) * 2)}
     (mistake,) = mistakes_of_terms([step], factors)
     assert mistake.text == (
         "One term of the loss, over [4, 5], is a sum over a rank's rows: its gradients are 1/2 of one "
@@ -396,7 +396,7 @@ def test_a_term_with_a_fixed_divisor_of_a_ranks_size_is_no_mistake():
     step = _with_terms(ranks_and_one([4, 4]), (3, True), (5, False))
     *ranks, one = (_with_pass(each, divisors=(1.0, 4.0)) for each in (*step.ranks, step.one))
     step = replace(step, ranks=tuple(ranks), one=one)
-    assert uneven_terms([step]) == {AT: (1.0, 0.5)}
+    assert uneven_terms([step]) == {"0": (((4, 1.0),) * 2, ((4, 0.5),) * 2)}
     assert mistakes_of_terms([step], uneven_terms([step])) == ()
 
 
@@ -413,3 +413,56 @@ def test_two_sums_with_a_fixed_divisor_are_no_mistake():
 def test_terms_of_one_reduction_have_one_factor(is_mean):
     assert uneven_terms([_with_terms(ranks_and_one([4, 4]), (3, is_mean), (5, is_mean))]) == {}
     assert uneven_terms([_with_terms(ranks_and_one([3, 5]), (3, True), (5, False))]) == {}
+
+
+def test_a_term_over_unequal_numbers_is_named_beside_one_over_equal_numbers():
+    step = _with_terms(ranks_and_one([4, 4]), (3, True), (5, True))
+    *ranks, one = (
+        _with_pass(each, averaged=(own, 1.0), divisors=(1.0, own_masked))
+        for each, own, own_masked in zip((*step.ranks, step.one), (12, 12, 24), (2.0, 3.0, 5.0), strict=True)
+    )
+    step = replace(step, ranks=tuple(ranks), one=one)
+    assert uneven_terms([step]) == {}
+    factors = uneven_terms([step], by_rank=True)
+    assert factors == {"0": (((4, 1.0),) * 2, ((4, 1.25), (4, 0.833333)))}
+    (mistake,) = mistakes_of_terms([step], factors)
+    assert "over [4, 5], divides by 2 and 3 on the ranks and by 5 on one process" in mistake.text
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_is_equal_to_none():
+    step = ranks_and_one([4, 4])
+    nothing = sampled(torch.zeros(4))
+    ranks = [_with_gradient(each, nothing) for each in step.ranks]
+    one = _with_gradient(step.one, sampled(torch.full((4,), 1e-9)))
+    assert judged([replace(step, ranks=tuple(ranks), one=one)]).verdict == "equal"
+    one = _with_gradient(step.one, sampled(torch.full((4,), 1e-2)))
+    assert (
+        judged([replace(step, ranks=tuple(ranks), one=one)]).reason == "bias got a gradient on one side only"
+    )
+
+
+def _with_gradient(each, bias):
+    return replace(each, detail=replace(each.detail, gradients=(each.detail.gradients[0], bias)))
+
+
+def test_a_later_step_tells_the_cause_where_the_first_does_not():
+    step = ranks_and_one([4, 4])
+    noisy = _with_nodes(step, Node("Mm", (), ()), Node("Mm", (), ())).one
+    (text,) = texts(replace(step, one=noisy), ranks_and_one([3, 1], step=2))
+    assert "rank 0 weighs 0.5, in one process 0.75" in text
+
+
+def test_examples_chosen_among_a_ranks_rows_are_named():
+    small, large = Node("TopkBackward0", (2,), ((4,),)), Node("TopkBackward0", (4,), ((8,),))
+    (text,) = texts(_with_nodes(ranks_and_one([4, 4]), small, large))
+    assert text == "The loss selects among the rows of a rank alone, one process among all rows (Topk)"
+    small, large = Node("TopkBackward0", (4, 2), ((4, 9),)), Node("TopkBackward0", (8, 2), ((8, 9),))
+    assert texts(_with_nodes(ranks_and_one([4, 4]), small, large)) == []
+
+
+@pytest.mark.parametrize(("sizes", "verdict"), [([9, 7], "different"), ([8, 8], "equal")])
+def test_uneven_means_are_found_where_a_low_precision_hides_them(sizes, verdict):
+    step = ranks_and_one(sizes, dtype="bfloat16")
+    step = replace(step, noise={"": 0.5, **dict.fromkeys(NAMES, 0.5)})
+    assert step.difference() < step.tolerance()
+    assert judged([step]).verdict == verdict

@@ -38,6 +38,28 @@ def test_batches_padded_to_other_lengths_are_refused():
         joined([torch.ones(2, 3), torch.ones(2, 4)])
 
 
+@pytest.mark.parametrize("is_left", [False, True])
+def test_batches_padded_to_other_lengths_are_put_into_one_that_the_program_pads(is_left):
+    texts = [[5, 6, 7, 8], [4], [9, 3]]
+
+    def padded(texts, size):
+        zeros = [[0] * (size - len(text)) for text in texts]
+        return torch.tensor(
+            [more + text if is_left else text + more for text, more in zip(texts, zeros, strict=True)]
+        )
+
+    whole = padded(texts, 4)
+    parts = [padded(texts[:1], 4), padded(texts[1:], 2)]
+    masked = whole.where(whole != 6, 1)
+    parts[0][parts[0] == 6] = 1
+    found = joined(
+        [{"x": [part], "rows": part[:, :1]} for part in parts], {"x": [whole], "rows": whole[:, :1]}
+    )
+    assert torch.equal(found["x"][0], masked)
+    with pytest.raises(ValueError, match="cannot be joined"):
+        joined(parts, whole[:2])
+
+
 def test_a_row_has_one_number_wherever_it_is():
     rows = torch.randn(6, 5)
     assert projected(rows[[3, 1]]) == pytest.approx([projected(rows)[3], projected(rows)[1]])
