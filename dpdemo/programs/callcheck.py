@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.calls.live import Splitter
 from dpdemo.checking.doctor import end_of_program
 from dpdemo.checking.engine import judge
 from dpdemo.checking.evidence import (
@@ -31,7 +32,7 @@ from dpdemo.checking.observing.hooks import changed, reaches_of
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments
 from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.precedence import in_order
-from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
+from dpdemo.checking.recording.drafts import Draft, wrapped_or_not
 from dpdemo.checking.recording.inside import here
 from dpdemo.checking.recording.scaling import Scales
 from dpdemo.checking.recording.steps import CallRecorder

@@ -14,11 +14,12 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_internals
 
+from dpdemo.calls.live import Splitter
 from dpdemo.checking.evidence import Probe, Raised, first_line
 from dpdemo.checking.observing.hooks import is_users_hook
 from dpdemo.checking.observing.meanwhile import used_meanwhile
 from dpdemo.checking.observing.state import HOOKS
-from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
+from dpdemo.checking.recording.drafts import Draft, wrapped_or_not
 from dpdemo.checking.running import randomness
 from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.copying import ModelSource

@@ -102,7 +102,10 @@ class Worse(Exception):  # noqa: N818 - an exception without a text
 PARTS = [
     *[(begun, name) for name in ("is_in_chunks", "threads_state", "index_of", "of_each_replica")],
     *[(begun, name) for name in ("Draft", "Splitter", "tensors_in")],
-    *[(steps, name) for name in ("threads_state", "index_of", "of_each_replica", "call_by_hand")],
+    *[
+        (steps, name)
+        for name in ("threads_state", "index_of", "of_each_replica", "draft_by_hand", "draft_of")
+    ],
     *[(steps, name) for name in ("hide_ours", "being", "Watched")],
     *[(drafts, name) for name in ("raised", "being", "threads_state")],
     *[(begun.Cuts, "note"), (begun.Cuts, "joined")],

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from dpdemo.calls.live import LiveCall, Splitter
 from dpdemo.calls.tree import flatten
 from dpdemo.checking.evidence import Call, Raised, Replica, Stage
 from dpdemo.checking.observing.hooks import Reach
@@ -26,37 +27,18 @@ def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Ra
     return Raised(stage, kind, text, replica, places, functions, leaves, text_around(places))
 
 
-@dataclass(frozen=True, eq=False)
-class Splitter:
-    """What a call is split by where no DataParallel object does it: what there is to read of one.
-
-    `chunks` are the rows of each GPU, where they are not DataParallel's.
-    """
-
-    module: nn.Module
-    device_ids: list[int]
-    output_device: int
-    dim: int
-    chunks: tuple[int, ...] = ()
-    function: str = "parallel_apply"
-    """The function that the program splits by."""
-
-
 def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:
     """Return the module that stands for what splits: the wrapper, or the model itself where there is none."""
     return splitter.module if isinstance(splitter, Splitter) else splitter
 
 
-@dataclass
-class Draft:
-    """A call while it is under way, with its live values.
+@dataclass(eq=False)
+class Draft(LiveCall):
+    """A call with what each of its steps gave.
 
     `gap` says why it cannot be made again, where it cannot: then its arguments are not known.
     """
 
-    wrapper: nn.DataParallel[Any] | Splitter
-    args: tuple[Any, ...]
-    kwargs: dict[str, object]
     stage: Stage = "wrapper"
     devices: list[int] = field(default_factory=list)
     delivered: list[tuple[Any, Any]] = field(default_factory=list)
