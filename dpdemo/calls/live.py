@@ -111,7 +111,7 @@ def _of_function(  # noqa: PLR0913, PLR0917 - the parameters of `data_parallel`
     try:
         ids = list(map(index_of, range(torch.cuda.device_count()) if device_ids is None else device_ids))
         last = (*ids, 0)[0] if output_device is None else index_of(output_device)
-    except (TypeError, ValueError, RuntimeError):  # PyTorch raises it again
+    except Exception:  # noqa: BLE001 - PyTorch raises it again
         ids, last = [], 0
     args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
     return Splitter(module, ids, last, dim, function="data_parallel"), args, module_kwargs or {}
