@@ -18,8 +18,8 @@ from dpdemo.calls.arguments import Device, index_of, of_each_replica
 from dpdemo.calls.live import CallFollower, LiveCall, Splitter
 from dpdemo.calls.records import Records, Split, dim_of, ids_of
 from dpdemo.calls.seam import Around
-from dpdemo.calls.tokens import Told, tell_tokens
-from dpdemo.calls.trace import Seen, Trace, see_input, see_output
+from dpdemo.calls.tokens import TokenCount, tell_tokens
+from dpdemo.calls.trace import CallShapes, Trace, see_input, see_output
 from dpdemo.results.execution import Use
 
 
@@ -27,9 +27,9 @@ from dpdemo.results.execution import Use
 class _CountedCall(LiveCall):
     """A call, with the shapes of its arguments as they were before it."""
 
-    before: Seen = field(init=False)
-    replicas: tuple[Seen, ...] | None = None
-    tokens: Sequence[Told] = ()
+    before: CallShapes = field(init=False)
+    replicas: tuple[CallShapes, ...] | None = None
+    tokens: Sequence[TokenCount] = ()
 
     def __post_init__(self) -> None:
         self.before = see_input(self.args, self.kwargs)
@@ -113,7 +113,7 @@ def watching(is_aside: Callable[[], bool] = lambda: False) -> Iterator[Watch]:
         yield watch
 
 
-def _see_inputs(inputs: Sequence[tuple[Any, Any]], devices: Sequence[Device] | None) -> list[Seen]:
+def _see_inputs(inputs: Sequence[tuple[Any, Any]], devices: Sequence[Device] | None) -> list[CallShapes]:
     """Note what each replica gets, on the GPU of its chunk, or else where it will run."""
     found = []
     for index, given in enumerate(inputs):
@@ -125,7 +125,7 @@ def _see_inputs(inputs: Sequence[tuple[Any, Any]], devices: Sequence[Device] | N
     return found
 
 
-def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[tuple[Any, Any]]) -> list[Told]:
+def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[tuple[Any, Any]]) -> list[TokenCount]:
     """Count the tokens of each replica; none where one of them does not tell."""
     found = []
     for module, given in zip(modules, inputs, strict=False):  # PyTorch refuses other numbers of them

@@ -15,7 +15,7 @@ from types import BuiltinFunctionType, FrameType, FunctionType
 from torch import nn
 
 from dpdemo.calls.live import Splitter
-from dpdemo.calls.tokens import TokenTally, Told
+from dpdemo.calls.tokens import TokenCount, TokenTally
 from dpdemo.calls.trace import Trace
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
@@ -59,7 +59,7 @@ class Record:
     def __post_init__(self) -> None:
         self.tokens = TokenTally(len(self.device_ids))
 
-    def add(self, split: Split | None, told: Sequence[Told] = ()) -> None:
+    def add(self, split: Split | None, told: Sequence[TokenCount] = ()) -> None:
         """Count a call; None is one that raised."""
         if split is None:
             self.num_failed += 1

@@ -108,11 +108,11 @@ PARTS = [
         (steps, name)
         for name in ("threads_state", "index_of", "of_each_replica", "draft_by_hand", "draft_of")
     ],
-    *[(steps, name) for name in ("hide_ours", "being", "Watched")],
+    *[(steps, name) for name in ("hide_ours", "being", "WatchedReplica")],
     *[(drafts, name) for name in ("raised", "being", "threads_state")],
     *[(begun.Cuts, "note"), (begun.Cuts, "joined")],
     *[(drafts.Draft, name) for name in ("freeze", "let_go", "device_of", "_replica")],
-    *[(inside.Watch, "note"), (inside, "calling_place"), (inside, "_Called"), (building, "Event")],
+    *[(inside.ReplicaLog, "note"), (inside, "calling_place"), (inside, "_FunctionCall"), (building, "Event")],
     *[(drafts, name) for name in ("describe_all", "flatten_arguments", "structure", "named", "pictures_in")],
     *[(callcheck, name) for name in ("rehearse", "_kind", "scan", "_probes")],
     (Subject, "follow_losses"),

@@ -48,7 +48,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class RaisedError:
     """An exception: where DataParallel stood, and the user's lines it went through, innermost last."""
 
     stage: Stage
@@ -110,7 +110,7 @@ class Replica:
     inputs: tuple[Leaf, ...] = ()
     output: tuple[Leaf, ...] | None = None
     structure: str = ""
-    raised: Raised | None = None
+    raised: RaisedError | None = None
     threads_state: tuple[tuple[str, str], ...] = ()
 
 
@@ -124,7 +124,7 @@ class Call:
     replicas: tuple[Replica, ...] = ()
     gathered: tuple[Leaf, ...] | None = None
     structure: str = ""
-    raised: Raised | None = None
+    raised: RaisedError | None = None
     warnings: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     callers_state: tuple[tuple[str, str], ...] = ()
@@ -142,7 +142,7 @@ class Call:
         return tuple(leaf for leaf in self.arguments if leaf.is_tensor)
 
     @property
-    def errors(self) -> tuple[Raised, ...]:
+    def errors(self) -> tuple[RaisedError, ...]:
         """The exceptions of its replicas."""
         return tuple(replica.raised for replica in self.replicas if replica.raised is not None)
 
@@ -179,7 +179,7 @@ class Single:
     """The same call on one device."""
 
     output: tuple[Leaf, ...] = ()
-    raised: Raised | None = None
+    raised: RaisedError | None = None
     used_random: bool = False
     writes_parameters: bool = False
     """Whether forward writes to parameters in place, though perhaps the numbers that they have already."""

@@ -96,7 +96,7 @@ class Cuts:
 
 
 @dataclass
-class Made:
+class HandSteps:
     """What a thread has scattered and replicated without a wrapper."""
 
     cuts: Cuts = field(default_factory=Cuts)
@@ -104,7 +104,7 @@ class Made:
 
 
 def draft_by_hand(
-    made: Made, modules: Sequence[Any], inputs: Any, kwargs_tup: Any, devices: Any
+    made: HandSteps, modules: Sequence[Any], inputs: Any, kwargs_tup: Any, devices: Any
 ) -> Draft | None:
     """Put a call together from what was cut and replicated by hand in this thread.
 

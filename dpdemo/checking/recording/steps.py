@@ -1,9 +1,9 @@
 """Recording calls that split a batch, step by step, while genuine DataParallel makes them.
 
 It stands around the steps of the one seam (`calls/seam.py`), so it sees calls of DataParallel and of
-its subclasses, of `data_parallel`, and of the functions called by hand. Each replica is called through a
-`Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions of all replicas,
-not only of the lowest one that failed, with true tracebacks.
+its subclasses, of `data_parallel`, and of the functions called by hand. A `WatchedReplica` keeps what
+`parallel_apply` would throw away: the outputs and exceptions of all replicas, not only of the lowest one that
+failed, with true tracebacks.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from dpdemo.calls.arguments import index_of, of_each_replica
 from dpdemo.calls.live import CallFollower
 from dpdemo.calls.seam import Around
 from dpdemo.checking.evidence import Stage
-from dpdemo.checking.recording.by_hand import Made, draft_by_hand, draft_of
-from dpdemo.checking.recording.drafts import Draft, Watched, raised
+from dpdemo.checking.recording.by_hand import HandSteps, draft_by_hand, draft_of
+from dpdemo.checking.recording.drafts import Draft, WatchedReplica, raised
 from dpdemo.checking.recording.inside import being, here, threads_state, watched_by
 from dpdemo.models.frames import hide_ours
 
@@ -41,7 +41,7 @@ class _Local(threading.local):
     """Steps that a thread has called by hand: what was cut and replicated, and the call that came of it."""
 
     def __init__(self) -> None:
-        self.made = Made()
+        self.made = HandSteps()
         self.applied: Draft | None = None
 
 
@@ -179,14 +179,15 @@ class CallRecorder(CallFollower[Draft]):
 
     def _watched(
         self, draft: Draft, modules: Any, inputs: Any, kwargs_tup: Any, devices: Any
-    ) -> list[Watched]:
+    ) -> list[WatchedReplica]:
         draft.stage = "replica"
         draft.callers_state = threads_state()  # a wrapper of the user's may have opened autocast by now
         draft.delivered = of_each_replica(inputs, kwargs_tup)  # again: a user's own scatter is not watched
         if devices is not None:
             draft.devices = list(map(index_of, devices))
         return [
-            Watched(replica, index, draft, self._safely, self._keeps) for index, replica in enumerate(modules)
+            WatchedReplica(replica, index, draft, self._safely, self._keeps)
+            for index, replica in enumerate(modules)
         ]
 
     def _gather(

@@ -45,7 +45,7 @@ class Job:
         return cls(make_config(values), timedelta(seconds=seconds), virtual)
 
 
-class Done(Event):
+class EpochProgress(Event):
     """Rank 0 is on its way through the epoch."""
 
     done: int
