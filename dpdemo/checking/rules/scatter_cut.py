@@ -36,7 +36,7 @@ def truncated_batch(evidence: Evidence) -> Iterator[Hit]:
         rows = delivered_rows(call)
         if not call.replicas or rows >= call.rows or call.pictures:
             continue
-        states = _refused_states(call, evidence)
+        states = hidden_states(evidence) if call.raised is not None or call.errors else set()
         others = {*states, *must_stay_whole(evidence)}
         samples = in_lists_of_samples(evidence)
         short = [leaf for leaf in short_arguments(call) if leaf.path not in others]
@@ -56,11 +56,6 @@ def truncated_batch(evidence: Evidence) -> Iterator[Hit]:
 def _arguments(*paths: str) -> tuple[str, ...]:
     """Name some arguments as symptoms."""
     return tuple(f"argument {path}" for path in paths)
-
-
-def _refused_states(call: Call, evidence: Evidence) -> set[str]:
-    """Name the hidden states, where something raises that got a part of them."""
-    return hidden_states(evidence) if call.raised is not None or call.errors else set()
 
 
 def _kept_whole(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> Advice:
