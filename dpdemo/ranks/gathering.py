@@ -25,7 +25,7 @@ from dpdemo.ranks.report import Program, summary
 from dpdemo.ranks.watch import Verdict, blocked, closed, watch
 from dpdemo.results.ranks import RanksResult
 
-OnStuck = Callable[[tuple[str, ...]], None]
+OnStuck = Callable[[tuple[str, ...]], object]
 """Called with the lines that say why the ranks of a world can never go on."""
 _POLL_S = 0.1
 _JOINING = "joining"  # name of the world of ranks that wait for one that never joins
