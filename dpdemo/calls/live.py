@@ -30,7 +30,10 @@ class Splitter:
 
 @dataclass(eq=False)
 class LiveCall:
-    """A call with its live values: of a wrapper, of `data_parallel`, or of `parallel_apply` alone."""
+    """A call with its live values: of a wrapper, of `data_parallel`, or of `parallel_apply` alone.
+
+    `CallFollower` makes it before the call, with the arguments as the program gave them.
+    """
 
     wrapper: "nn.DataParallel[Any] | Splitter"
     args: tuple[Any, ...]

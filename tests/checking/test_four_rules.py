@@ -90,7 +90,7 @@ def test_evidence_holds_values_and_no_sentences():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", mostly_slow(TRIGGERS[::7], 6), ids=str)
+@pytest.mark.parametrize("case", mostly_slow(TRIGGERS[::20], 6), ids=str)
 def test_findings_do_not_depend_on_repairs(case, monkeypatch):
     def told():
         report = check(case.factory, **case.options)

@@ -13,7 +13,7 @@ Stage = Literal["factory", "wrapper", "scatter", "replicate", "replica", "gather
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value inside a call's arguments or its result, and the path that leads to it."""
+    """One value inside a call's arguments or its result, and its path; `observing/leaves.py` fills it in."""
 
     path: str
     type: str
@@ -49,7 +49,10 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class RaisedError:
-    """An exception: where DataParallel stood, and the user's lines it went through, innermost last."""
+    """An exception: where DataParallel stood, and the user's lines it went through, innermost last.
+
+    `raised` (`recording/drafts.py`) fills it in.
+    """
 
     stage: Stage
     type: str
@@ -116,7 +119,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a DataParallel module, step by step; a step that was not reached is empty."""
+    """One call of a DataParallel module, step by step; a step that was not reached is empty.
+
+    `Draft.freeze` (`recording/drafts.py`) fills it in.
+    """
 
     num_gpus: int
     dim: int

@@ -55,7 +55,7 @@ class LossGradients:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """DataParallel's result against that of one device; None where it could not be compared.
+    """DataParallel's result against that of one device (`observing/compare.py`); None if not compared.
 
     `differing` is the path of what differs first, in numbers, shape or structure: "" is the result itself.
     """

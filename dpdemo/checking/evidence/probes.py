@@ -65,7 +65,7 @@ class WriteStatement:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """One piece of state that a forward changed, on one device or under DataParallel."""
+    """One piece of state that a forward changed, on one device or in replicas (`observing/changed.py`)."""
 
     path: str
     kind: Kind
@@ -116,7 +116,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One batch in one mode, on one device and under DataParallel.
+    """One batch of `batch_size` rows in one mode, on one device and in replicas (`observing/judging.py`).
 
     `is_real` says that an epoch surely holds a batch of this size, and is not just likely to.
     """
@@ -180,7 +180,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that one check saw."""
+    """Everything that one check saw: `engine.py` fills it in, or `programs/callcheck.py` for a program."""
 
     num_gpus: int
     scan: Scan

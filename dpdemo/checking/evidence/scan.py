@@ -57,7 +57,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What the model is made of, read without running it."""
+    """What the model is made of, read without running it (`observing/scan.py`)."""
 
     model: str
     held: tuple[Holding, ...] = ()
