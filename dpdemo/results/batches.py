@@ -76,7 +76,7 @@ class Outside:
 class BatchGroup:
     """`count` consecutive batches, from number `first` (1-based) on, that were split alike.
 
-    `batch_size` is in rows. `calls/trace.py` fills it with what was seen, `splitting/predict.py` by arithmetic.
+    `batch_size` is in rows. `calls/trace.py` fills it in from a run, `splitting/predict.py` by arithmetic.
     """
 
     first: int
