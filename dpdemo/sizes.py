@@ -14,12 +14,8 @@ from dpdemo.errors import UsageError
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(B|[KMGT](?:iB|B)?)?", re.IGNORECASE | re.ASCII)
 
 
-def parse_size(size: str | int, bare: str = "GiB") -> int:
-    """Read "24GiB", "24GB" or "24" as a number of bytes; an int is one already.
-
-    Args:
-        size: the text or the number of bytes.
-        bare: the unit of a number without one: GiB for memory.
+def parse_size(size: str | int) -> int:
+    """Read "24GiB", "24GB" or "24", which is in GiB, as a number of bytes; an int is one already.
 
     Raises:
         UsageError: for anything else.
@@ -28,7 +24,7 @@ def parse_size(size: str | int, bare: str = "GiB") -> int:
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     read = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    num_bytes = int(float(read[1]) * _unit_bytes(read[2] or bare)) if read else 0
+    num_bytes = int(float(read[1]) * _unit_bytes(read[2] or "GiB")) if read else 0
     if num_bytes < 1:
         raise UsageError(
             f"expected a size such as 24GiB or 512MiB, got {size!r}",

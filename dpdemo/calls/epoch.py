@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from dpdemo.calls.seam import Around, around
-from dpdemo.calls.trace import Seen, Trace, see
+from dpdemo.calls.trace import CallShapes, Trace, see
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
 
@@ -22,7 +22,7 @@ class ReplicaObserver:
     """
 
     def __init__(self, wrapper: nn.Module, split: nn.Module) -> None:
-        self._seen: tuple[Seen, ...] = ()
+        self._seen: tuple[CallShapes, ...] = ()
         self._passed: tuple[tuple[object, ...], object] | None = None
         self._thread = threading.get_ident()
         self._is_inside = False
@@ -61,12 +61,12 @@ class ReplicaObserver:
         attributes["forward"] = watched
         return lambda: (attributes.pop("forward"), attributes.update(overridden))
 
-    def take(self) -> tuple[Seen, ...]:
+    def take(self) -> tuple[CallShapes, ...]:
         """Return what the replicas of the last batch saw, in their order."""
         seen, self._seen = self._seen, ()
         return seen
 
-    def outside(self, given: tuple[object, ...], result: object) -> Seen:
+    def outside(self, given: tuple[object, ...], result: object) -> CallShapes:
         """Record a call of the wrapper; without GPUs its module got the same objects, recorded already."""
         if self._passed is not None:
             args, output = self._passed
@@ -85,12 +85,12 @@ class EpochRecorder:
     def __init__(self, devices: Devices, dim: int) -> None:
         self._devices = devices
         self._dim = dim
-        self._last: tuple[tuple[Seen, ...], Seen] | None = None
+        self._last: tuple[tuple[CallShapes, ...], CallShapes] | None = None
         self._traces: list[Trace] = []
         self._counts: list[int] = []
         self.num_batches = 0
 
-    def add(self, replicas: tuple[Seen, ...], outside: Seen) -> None:
+    def add(self, replicas: tuple[CallShapes, ...], outside: CallShapes) -> None:
         """Record one batch: what each replica saw, and what the caller saw."""
         batch = (replicas, outside)
         if batch == self._last:

@@ -14,7 +14,8 @@ from types import BuiltinFunctionType, FrameType, FunctionType
 
 from torch import nn
 
-from dpdemo.calls.tokens import TokenTally, Told
+from dpdemo.calls.live import Splitter
+from dpdemo.calls.tokens import TokenCount, TokenTally
 from dpdemo.calls.trace import Trace
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
@@ -58,7 +59,7 @@ class Record:
     def __post_init__(self) -> None:
         self.tokens = TokenTally(len(self.device_ids))
 
-    def add(self, split: Split | None, told: Sequence[Told] = ()) -> None:
+    def add(self, split: Split | None, told: Sequence[TokenCount] = ()) -> None:
         """Count a call; None is one that raised."""
         if split is None:
             self.num_failed += 1
@@ -119,9 +120,11 @@ class Records:
         """Report all calls so far, in the order of construction."""
         return tuple(record.use() for record in self._records.values())
 
-    def of_wrapper(self, wrapper: nn.Module) -> Record:
-        """Return the record of a wrapper's calls."""
-        names = _classes(wrapper)
+    def of(self, wrapper: nn.Module | Splitter) -> Record:
+        """Return the record of the calls of a wrapper, or of a function over the same GPUs."""
+        if isinstance(wrapper, Splitter):
+            return self._of_function(wrapper.function, wrapper.module, ids_of(wrapper))
+        names = type(wrapper).__name__, type(getattr(wrapper, "module", None)).__name__
         if getattr(wrapper, "_is_replica", False):  # a new object at each call of the DataParallel around it
             return self._in_replica(wrapper, names)
         record = self._identities.get(wrapper, None)
@@ -152,8 +155,7 @@ class Records:
         found.in_replica = True
         return found
 
-    def of_kind(self, name: str, called: object, ids: tuple[int, ...]) -> Record:
-        """Return the record of a functional call: of what it calls, over these GPUs."""
+    def _of_function(self, name: str, called: object, ids: tuple[int, ...]) -> Record:
         names, kind = (name, _code(called)[0]), (name, ids)
         is_module = isinstance(called, nn.Module) and not getattr(called, "_is_replica", False)
         record = self._identities.get(called, kind) if is_module else None  # type: ignore[arg-type]
@@ -164,10 +166,6 @@ class Records:
             if is_module:
                 self._identities.put(called, kind, record)  # type: ignore[arg-type]
         return record
-
-
-def _classes(wrapper: nn.Module) -> tuple[str, str]:
-    return type(wrapper).__name__, type(getattr(wrapper, "module", None)).__name__
 
 
 def _code(called: object) -> tuple[str, ...]:
@@ -192,12 +190,12 @@ def _place() -> tuple[object, ...]:
     return tuple(found)
 
 
-def dim_of(wrapper: nn.Module) -> int:
+def dim_of(wrapper: nn.Module | Splitter) -> int:
     """Return the dimension that a wrapper splits."""
     dim: int = getattr(wrapper, "dim", 0)
     return dim
 
 
-def ids_of(wrapper: nn.Module) -> tuple[int, ...]:
+def ids_of(wrapper: nn.Module | Splitter) -> tuple[int, ...]:
     """Return the GPUs of a wrapper."""
     return tuple(getattr(wrapper, "device_ids", ()))

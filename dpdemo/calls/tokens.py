@@ -16,7 +16,7 @@ from dpdemo.arithmetic.tokens import Batch, Sharing, Tally
 from dpdemo.results.tokens import SeenTokens
 
 
-class Told(NamedTuple):
+class TokenCount(NamedTuple):
     """Rows of one replica's ids, their tokens and those with padding, and what told them apart."""
 
     rows: int
@@ -34,7 +34,7 @@ class TokenTally:
         self._num_calls = 0
         self._by: dict[str, None] = {}
 
-    def add(self, number: int, told: Sequence[Told]) -> None:
+    def add(self, number: int, told: Sequence[TokenCount]) -> None:
         """Add what the replicas of a call told, if they did."""
         if not 0 < len(told) <= self._num_devices:
             return
@@ -56,7 +56,9 @@ class TokenTally:
         )
 
 
-def tell_tokens(module: object, arguments: Sequence[object], named: Mapping[str, object]) -> Told | None:
+def tell_tokens(
+    module: object, arguments: Sequence[object], named: Mapping[str, object]
+) -> TokenCount | None:
     """Count the tokens that one replica gets, or return None where its arguments do not tell."""
     given = _by_name(module, arguments, named)
     tensors = [value for value in given.values() if type(value) is torch.Tensor]
@@ -98,16 +100,18 @@ def _is_ids(tensor: torch.Tensor) -> bool:
     return tensor.ndim == 2 and tensor.dtype in {torch.int64, torch.int32} and tensor.numel() > 0
 
 
-def _by_mask(mask: torch.Tensor) -> Told | None:
+def _by_mask(mask: torch.Tensor) -> TokenCount | None:
     """Count by a mask; one of other numbers than 0 and 1, such as a bias, tells no tokens."""
     with torch._C._DisableTorchDispatch():
         is_zero_or_one = bool(((mask == 0) | (mask == 1)).all())
-        return Told(len(mask), int(mask.sum()), mask.numel(), "attention_mask") if is_zero_or_one else None
+        return (
+            TokenCount(len(mask), int(mask.sum()), mask.numel(), "attention_mask") if is_zero_or_one else None
+        )
 
 
-def _by_padding(ids: torch.Tensor, padding: int) -> Told:
+def _by_padding(ids: torch.Tensor, padding: int) -> TokenCount:
     with torch._C._DisableTorchDispatch():
-        return Told(len(ids), int((ids != padding).sum()), ids.numel(), f"padding_idx {padding}")
+        return TokenCount(len(ids), int((ids != padding).sum()), ids.numel(), f"padding_idx {padding}")
 
 
 def _padding_of(module: object) -> int | None:

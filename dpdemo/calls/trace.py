@@ -14,7 +14,7 @@ from dpdemo.results.batches import BatchGroup, Outside, Replica, Shapes
 from dpdemo.results.devices import Devices
 
 
-class Seen(NamedTuple):
+class CallShapes(NamedTuple):
     """Shapes and devices of the arguments and the result of one call; equal ones compare equal."""
 
     input: torch.Size | Shapes
@@ -23,22 +23,22 @@ class Seen(NamedTuple):
     output_device: torch.device | None
 
 
-def see(arguments: Sequence[object], result: object) -> Seen:
+def see(arguments: Sequence[object], result: object) -> CallShapes:
     """Note the shapes and devices of a call's arguments and of its result."""
     given = arguments[0] if len(arguments) == 1 else arguments
     if isinstance(given, torch.Tensor) and isinstance(result, torch.Tensor):
         # as Seen(...) does it, without the step through Python that a NamedTuple's own __new__ is
-        return tuple.__new__(Seen, (given.shape, given.device, result.shape, result.device))
-    return Seen(_shapes(given), _device(given), _shapes(result), _device(result))
+        return tuple.__new__(CallShapes, (given.shape, given.device, result.shape, result.device))
+    return CallShapes(_shapes(given), _device(given), _shapes(result), _device(result))
 
 
-def see_input(args: Sequence[object], kwargs: Mapping[str, object]) -> Seen:
+def see_input(args: Sequence[object], kwargs: Mapping[str, object]) -> CallShapes:
     """Note the arguments of a call before it is made, since it may change them; keywords by name."""
     given = as_one(args, kwargs)
-    return Seen(_shapes(given), _device(given), (), None)
+    return CallShapes(_shapes(given), _device(given), (), None)
 
 
-def see_output(before: Seen, result: object) -> Seen:
+def see_output(before: CallShapes, result: object) -> CallShapes:
     """Add what the call returned."""
     return before._replace(output=_shapes(result), output_device=_device(result))
 
@@ -57,7 +57,7 @@ def as_shapes(seen: torch.Size | Shapes) -> Shapes:
     return (("", tuple(seen)),) if isinstance(seen, torch.Size) else seen
 
 
-def as_replicas(replicas: tuple[Seen, ...], dim: int) -> tuple[Replica, ...]:
+def as_replicas(replicas: tuple[CallShapes, ...], dim: int) -> tuple[Replica, ...]:
     """Convert what each replica saw into a report's replicas."""
     found = []
     for number, seen in enumerate(replicas):
@@ -75,8 +75,8 @@ def num_rows(shapes: Shapes, dim: int) -> int:
 class Trace(NamedTuple):
     """One call: what each replica saw, in order, and what the caller saw; equal calls compare equal."""
 
-    replicas: tuple[Seen, ...]
-    outside: Seen
+    replicas: tuple[CallShapes, ...]
+    outside: CallShapes
 
     def group(self, first: int, count: int, dim: int, devices: Devices) -> BatchGroup:
         """Report `count` equal calls from number `first` on, over these devices."""

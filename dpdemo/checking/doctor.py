@@ -9,7 +9,7 @@ import traceback
 from dataclasses import replace
 
 from dpdemo.checking.errors import find
-from dpdemo.checking.evidence import Raised
+from dpdemo.checking.evidence import RaisedError
 from dpdemo.checking.registry import rule_of
 from dpdemo.checking.rules.wrapper import wrapper_error
 from dpdemo.checking.source import line_of
@@ -65,7 +65,7 @@ def diagnose(text: str) -> CheckReport:
     rule = rule_of(code)
     if code == "DP101":
         kind, _, told = first.partition(": ")
-        error = Raised("wrapper", kind, told, places=(place,) if place else ())
+        error = RaisedError("wrapper", kind, told, places=(place,) if place else ())
         return CheckReport("(traceback)", 0, (rule.finding(wrapper_error(error)),))
     return CheckReport("(traceback)", 0, (Finding(rule, "error", code, f"{first}{where}", place),))
 

@@ -18,7 +18,7 @@ from dpdemo.checking.recording.inside import ready_to_watch
 from dpdemo.checking.registry import Rule, choose, is_named
 from dpdemo.checking.request import Progress, Request
 from dpdemo.checking.running import building, randomness
-from dpdemo.checking.running.batches import Planned, plan
+from dpdemo.checking.running.batches import ProbeBatch, plan
 from dpdemo.checking.running.copying import ModelSource
 from dpdemo.checking.running.modes import may_differ
 from dpdemo.checking.running.probing import Prober, as_placed, left_behind, probe_all
@@ -139,7 +139,7 @@ def _gather_evidence(
 
 
 def _run(
-    evidence: Evidence, prober: Prober, planned: list[Planned], say: Progress, *, knows_modes: bool
+    evidence: Evidence, prober: Prober, planned: list[ProbeBatch], say: Progress, *, knows_modes: bool
 ) -> Evidence:
     """Run the planned batches and some extra calls on copies of the model, and add what they show."""
     runner, found, assumed = prober.runner, evidence.scan, evidence.assumed

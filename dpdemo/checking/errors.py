@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from dpdemo.checking.evidence import Raised
+from dpdemo.checking.evidence import RaisedError
 
 
 class Pattern(NamedTuple):
@@ -110,7 +110,7 @@ def find(message: str, line: str, functions: str) -> str:
     return ""
 
 
-def tells(code: str, error: Raised) -> bool:
+def tells(code: str, error: RaisedError) -> bool:
     """Whether the message of an exception is one that a rule knows, wherever it was raised."""
     text = f"{error.type}: {error.message}"
     return any(

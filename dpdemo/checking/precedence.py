@@ -8,7 +8,7 @@ from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import Evidence, first_line
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.registry import SYMPTOMS, Rule, rule_of, rules
-from dpdemo.checking.repairs import Found
+from dpdemo.checking.repairs import Hit
 from dpdemo.results.findings import SEVERITIES, Finding
 
 
@@ -24,7 +24,7 @@ def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> Findings:
 
     Rules that are not chosen explain, too. A rule that raises loses the findings that it has not made yet.
     """
-    found: list[tuple[Rule, Found, Finding]] = []
+    found: list[tuple[Rule, Hit, Finding]] = []
     notes: list[str] = []
     codes = {rule.code for rule in chosen}
     for rule in (*chosen, *(rule for rule in rules() if rule.code not in codes)):
@@ -37,7 +37,7 @@ def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> Findings:
     return Findings(_as_given(merge(_with_an_error(findings, evidence, chosen)), evidence), tuple(notes))
 
 
-def _unexplained(found: list[tuple[Rule, Found, Finding]]) -> list[Finding]:
+def _unexplained(found: list[tuple[Rule, Hit, Finding]]) -> list[Finding]:
     """Drop each finding that is a symptom of another one; a note explains only what it names itself."""
     kept: list[Finding] = []
     explained = set[str]()
@@ -48,7 +48,7 @@ def _unexplained(found: list[tuple[Rule, Found, Finding]]) -> list[Finding]:
     return kept
 
 
-def _generality(rule: Rule, found: Found) -> int:
+def _generality(rule: Rule, found: Hit) -> int:
     """Rank a finding by its most general symptom: what explains it comes before it."""
     kinds = (symptom.partition(" ")[0] for symptom in (*rule.symptoms, *found.symptoms))
     return max(map(SYMPTOMS.index, kinds), default=-1)

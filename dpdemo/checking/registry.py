@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.repairs import Found, repair_of
+from dpdemo.checking.repairs import Hit, repair_of
 from dpdemo.errors import UsageError
 from dpdemo.results.findings import SECTIONS, Finding, RulePage, Severity
 
-Look = Callable[[Evidence], Iterable[Found]]
+Look = Callable[[Evidence], Iterable[Hit]]
 
 SYMPTOMS = (
     "moved",  # a tensor comes to another GPU
@@ -53,7 +53,7 @@ class Rule(RulePage):
     of_training: bool
     """Whether forward may have the pitfall in training alone."""
 
-    def finding(self, found: Found, split_by: str = "") -> Finding:
+    def finding(self, found: Hit, split_by: str = "") -> Finding:
         """Add the rule and the repair to what was found."""
         repair = repair_of(found, self.section("After"), split_by)
         return Finding(

@@ -41,7 +41,7 @@ def change_call(call: Call, note: str = "", /, **changed: str) -> Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Hit:
     """A finding as a rule hands it over; the registry adds the rule's code and the repair."""
 
     subject: str
@@ -67,7 +67,7 @@ class Repair(NamedTuple):
     is_example: bool = True
 
 
-def repair_of(found: Found, page: str = "", function: str = "") -> Repair:
+def repair_of(found: Hit, page: str = "", function: str = "") -> Repair:
     """Write the repair of a finding.
 
     Args:
@@ -92,7 +92,7 @@ def repair_of(found: Found, page: str = "", function: str = "") -> Repair:
     return Repair(advice.before.format(**names) or line, _unwrapped(after, function))
 
 
-def _names_for(found: Found, function: str) -> dict[str, str]:
+def _names_for(found: Hit, function: str) -> dict[str, str]:
     """List what an example may name: the call, and the first tensor among its arguments."""
     call = found.probe.call if found.probe is not None else None
     tensors = call.tensor_arguments if call is not None else ()

@@ -13,7 +13,7 @@ from functools import cache
 from types import CodeType, TracebackType
 from typing import Any
 
-from dpdemo.checking.evidence import Written
+from dpdemo.checking.evidence import WriteStatement
 from dpdemo.checking.questions.words import attribute_at
 from dpdemo.models.frames import is_users, users_frames
 from dpdemo.results.findings import Place
@@ -104,12 +104,12 @@ def place_of_return(function: Any) -> Place | None:
     return line_of(code.co_filename, ends[0].lineno, code.co_name)
 
 
-def writing_argument(function: Any, name: str) -> Written:
+def writing_argument(function: Any, name: str) -> WriteStatement:
     """Find the statement of a function that changes one of its arguments in place."""
     code = code_of(function)
     node = _defined_by(code)
     found = _first_write(code.co_filename, node, name) if code and node else None
-    return found or Written()
+    return found or WriteStatement()
 
 
 # classes
@@ -141,7 +141,7 @@ def place_of_part(path: str, owner_of: Callable[[str], type | None]) -> Place | 
     return None
 
 
-def writing(owner: type, path: str) -> Written | None:
+def writing(owner: type, path: str) -> WriteStatement | None:
     """Find the statement that forward leads to and that writes to `self.<path>`, or to a part of it.
 
     Methods that `__init__` alone leads to are left out.
@@ -157,7 +157,7 @@ def writing(owner: type, path: str) -> Written | None:
     return None
 
 
-def _first_write(file: str, function: _Function, target: str) -> Written | None:
+def _first_write(file: str, function: _Function, target: str) -> WriteStatement | None:
     """Find the first statement that writes to what an expression stands for; a name of its own it may get."""
     for statement in _statements(function.body):
         renamed = _targets(statement) if isinstance(statement, ast.Assign) else []
@@ -181,14 +181,14 @@ def reads_in_forward(owners: Iterable[type], name: str) -> bool:
     return False
 
 
-def _written(file: str, function: _Function, statement: ast.stmt, target: str) -> Written:
+def _written(file: str, function: _Function, statement: ast.stmt, target: str) -> WriteStatement:
     text = ast.get_source_segment(_text(file), statement) or ast.unparse(statement)
     names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     body = function.body if function.name == "forward" else []
     others = [other for other in body if other is not statement]
     is_read = any(target in ast.unparse(other) for other in others)
     place = line_of(file, statement.lineno, function.name)
-    return Written(text, place, statement in body and names <= {"self"} and not is_read)
+    return WriteStatement(text, place, statement in body and names <= {"self"} and not is_read)
 
 
 def _all_methods(owner: type) -> list[tuple[str, _Function]]:

@@ -1,7 +1,8 @@
 """`dpdemo doctor`: one screen about a model or a program; `dpdemo TARGET` alone is the same."""
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -64,13 +65,7 @@ def command(
         of_models = ("input", "batch_size", "link", "save", "form")
         hint = "options of the script go after it; `dpdemo exec --save FILE` saves the report"
         without_effect(ctx, of_models, "a model for it", "a script", hint)
-        from dpdemo.cli.exec import finisher, run_here
-        from dpdemo.diagnosing.answers import of_program
-        from dpdemo.programs.program import find_program
-        from dpdemo.ranks.hardware import Hardware
-
-        finish = finisher(answer=of_program)
-        run_here(find_program(name, arguments), Hardware(num_gpus, memory, card=gpu), finish, ((), ()))
+        _run_script(name, arguments, num_gpus, memory, gpu)
     if arguments:
         raise UsageError(
             f"expected one model, got {len(target)} words",
@@ -78,29 +73,46 @@ def command(
             hint="ARGS are a script's: name one model",
         )
     with failing_apart(ctx.obj):
-        with loading_torch(hides_gpus=True):
-            from dpdemo.diagnosing.case import Case
-            from dpdemo.diagnosing.diagnose import diagnose
-
-        case = Case(name, num_gpus, batch_size, tuple(input or ()), gpu_memory, gpu, link)
-        out, num_shown = sys.stdout, 0
-
-        def show(report: Diagnosis) -> None:
-            """Print the new answers, above the line of progress."""
-            nonlocal num_shown
-            if form == "text":
-                write_lines(report.after(num_shown, canvas_of(out)), out)
-                out.flush()
-                num_shown = len(report.answers)
-
-        try:
-            with users_code(quiet=quiet, doing="doctor") as say:
-                report = diagnose(case, say, show)
-        except KeyboardInterrupt:
-            print_hint("interrupted: the questions that are missing were not answered")
-            raise
-    if form == "text":
-        show(report)
+        case = name, num_gpus, batch_size, tuple(input or ()), gpu_memory, gpu, link
+        report = _diagnosis(*case, is_shown=form == "text", quiet=quiet)
     print_report(report, None if form == "text" else form, save, quiet=quiet)
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _run_script(
+    name: str, arguments: Sequence[str], num_gpus: int, memory: Sequence[int] | None, card: str | None
+) -> NoReturn:
+    """Run a script here, as `exec --check` does, and answer when it is over."""
+    from dpdemo.cli.exec import finisher, run_here
+    from dpdemo.diagnosing.answers import of_program
+    from dpdemo.programs.program import find_program
+    from dpdemo.ranks.hardware import Hardware
+
+    hardware = Hardware(num_gpus, memory, card=card)
+    run_here(find_program(name, arguments), hardware, finisher(answer=of_program), ((), ()))
+
+
+def _diagnosis(*case: Any, is_shown: bool, quiet: bool) -> Diagnosis:
+    """Diagnose a model; each answer is printed when it is known, above the line of progress."""
+    with loading_torch(hides_gpus=True):
+        from dpdemo.diagnosing.case import Case
+        from dpdemo.diagnosing.diagnose import diagnose
+
+    out, num_shown = sys.stdout, 0
+
+    def show(report: Diagnosis) -> None:
+        nonlocal num_shown
+        if is_shown:
+            write_lines(report.after(num_shown, canvas_of(out)), out)
+            out.flush()
+            num_shown = len(report.answers)
+
+    try:
+        with users_code(quiet=quiet, doing="doctor") as say:
+            report = diagnose(Case(*case), say, show)
+    except KeyboardInterrupt:
+        print_hint("interrupted: the questions that are missing were not answered")
+        raise
+    show(report)
+    return report

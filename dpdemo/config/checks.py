@@ -54,7 +54,7 @@ def _of_dp(config: Config) -> Iterator[Problem]:
             yield key, f"`{key}` only with the strategy ddp, got {show(value)}", "add {strategy=ddp}"
     if config.drop_last and config.batch_size > config.data_size:
         sizes = f"data_size {config.data_size} < batch_size {config.batch_size} with drop_last"
-        yield _no_batch("drop_last", f"at least one full batch, got {sizes}, which leaves none")
+        yield _no_batch(f"at least one full batch, got {sizes}, which leaves none")
     if isinstance(config.gpus, int) and (config.output_device or 0) >= config.gpus:
         yield (
             "output_device",
@@ -63,8 +63,8 @@ def _of_dp(config: Config) -> Iterator[Problem]:
         )
 
 
-def _no_batch(key: str, message: str) -> Problem:
-    return key, message, f"leave {{{key}=}} out, or choose a smaller {{batch_size=}}"
+def _no_batch(message: str) -> Problem:
+    return "drop_last", message, "leave {drop_last=} out, or choose a smaller {batch_size=}"
 
 
 def _of_ddp(config: Config) -> Iterator[Problem]:
@@ -111,4 +111,4 @@ def _of_batch(config: Config, num_ranks: int) -> Iterator[Problem]:
         )
     if config.drop_last and samples < each:
         sizes = f"{samples} samples per rank < {each} per batch with drop_last"
-        yield _no_batch("drop_last", f"at least one full batch per rank, got {sizes}, which leaves none")
+        yield _no_batch(f"at least one full batch per rank, got {sizes}, which leaves none")

@@ -7,7 +7,7 @@ from torch import nn
 
 from dpdemo.config.fields import Config
 from dpdemo.epochs.devices import opened
-from dpdemo.epochs.epoch import Progress, Watch, make_loader, run_epoch, with_own_size
+from dpdemo.epochs.epoch import Callbacks, Progress, make_loader, run_epoch, with_own_size
 from dpdemo.epochs.interrupts import EpochInterrupted, RunInterrupted
 from dpdemo.models.modules import Placement, build
 from dpdemo.results.devices import Devices
@@ -30,7 +30,7 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
         report = SplitReport("run", config, devices, (), wrapped=config.wrapped, virtual=virtual)
         loader = make_loader(config, built)
         try:
-            batches = run_epoch(built, config, devices, loader, Watch(progress))
+            batches = run_epoch(built, config, devices, loader, Callbacks(progress))
         except EpochInterrupted as interrupt:
             partial = replace(report, batches=interrupt.batches, partial=True)
             raise RunInterrupted(_traced(partial, loader.order)) from None

@@ -31,7 +31,7 @@ _SMALL_BATCH_NUMBERS = 1 << 15
 
 
 @dataclass(frozen=True)
-class Watch:
+class Callbacks:
     """Callbacks of an epoch: `progress`, and `learn`, which gets each output for DDP's backward."""
 
     progress: Progress | None = None
@@ -102,7 +102,7 @@ def make_dataset(config: Config) -> NoiseDataset:
 
 
 def run_epoch(
-    built: BuiltModel, config: Config, devices: Devices, loader: Loader, watch: Watch
+    built: BuiltModel, config: Config, devices: Devices, loader: Loader, watch: Callbacks
 ) -> tuple[BatchGroup, ...]:
     """Call the model on every batch of a loader and return what was observed.
 
@@ -156,7 +156,7 @@ def threads_for(loader: Loader) -> Iterator[None]:
 
 
 def _call_batches(
-    built: BuiltModel, loader: Loader, watch: Watch, observer: ReplicaObserver, recorder: EpochRecorder
+    built: BuiltModel, loader: Loader, watch: Callbacks, observer: ReplicaObserver, recorder: EpochRecorder
 ) -> None:
     model, device = built.model, built.input_device
     moves = device.type != "cpu"  # where noise is made

@@ -20,7 +20,7 @@ _CAUGHT = re.compile(
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)\n(?P<code>    .+\n)?')
 
 
-class Stopped(Exception):  # noqa: N818 - SystemExit has no such name either
+class ModelExit(Exception):  # noqa: N818 - SystemExit has no such name either
     """Replaces a BaseException such as SystemExit, under its name and with its traceback."""
 
 
@@ -45,7 +45,7 @@ def users_code() -> Iterator[None]:
 
 def as_exception(error: BaseException) -> Exception:
     """Convert a BaseException into an Exception of the same name, message and traceback."""
-    kind = type(type(error).__name__, (Stopped,), {"__module__": type(error).__module__})
+    kind = type(type(error).__name__, (ModelExit,), {"__module__": type(error).__module__})
     stands_for: Exception = kind(str(error))
     return stands_for.with_traceback(error.__traceback__)
 

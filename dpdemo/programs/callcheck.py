@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.calls.live import Splitter
 from dpdemo.checking.doctor import end_of_program
 from dpdemo.checking.engine import judge
 from dpdemo.checking.evidence import (
@@ -31,13 +32,13 @@ from dpdemo.checking.observing.hooks import changed, reaches_of
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments
 from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.precedence import in_order
-from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
+from dpdemo.checking.recording.drafts import Draft, wrapped_or_not
 from dpdemo.checking.recording.inside import here
 from dpdemo.checking.recording.scaling import Scales
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.registry import choose
 from dpdemo.checking.running.building import watching_loads
-from dpdemo.programs.rehearsal import Rehearsed, planned_call, rehearse
+from dpdemo.programs.rehearsal import Rehearsal, planned_call, rehearse
 from dpdemo.programs.subjects import MAX_ALIKE, Kind, Notes, Subject
 from dpdemo.results.check import CheckReport
 from dpdemo.results.findings import NOTHING_CALLED, Finding
@@ -218,7 +219,7 @@ def _summary(error: BaseException) -> str:
     return first_line(next((line for line in lines if not line.startswith(" ")), lines[0]))
 
 
-def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:
+def _probes(draft: Draft, call: Call, rehearsed: Rehearsal) -> Iterator[Probe]:
     """Combine the observations of a call and of its rehearsal."""
     planned = planned_call(draft)
     if _fails_anyway(call, rehearsed):
@@ -248,7 +249,7 @@ def _kind(draft: Draft) -> Kind:
     return Kind(setting, arguments, torch.is_grad_enabled())
 
 
-def _fails_anyway(call: Call, rehearsed: Rehearsed) -> bool:
+def _fails_anyway(call: Call, rehearsed: Rehearsal) -> bool:
     """Return whether a call fails on one GPU in the very same way: then it is not DataParallel's doing."""
     alone, here = rehearsed.raised, call.raised
     return alone is not None and here is not None and (alone.type, alone.place) == (here.type, here.place)

@@ -53,13 +53,7 @@ def execute(
     code: object = None
 
     def seen() -> tuple[ExecReport, CheckReport | None]:
-        findings = None if check is None else check.report(getattr(sys, "last_value", None))
-        if (
-            findings is not None
-            and code
-            and not (findings.compared or findings.findings or findings.ended_by)
-        ):
-            findings = replace(findings, ended_by=f"exit code {code}")
+        findings = None if check is None else _findings(check, code)
         report = _report(program, gpus, watch, hardware)
         worlds = () if ranks is None else ranks.close(program)
         return replace(report, check=findings, ranks=worlds), findings
@@ -75,17 +69,20 @@ def execute(
 
     atexit.register(close)
     if ranks is not None:
-
-        def report_stuck(_: tuple[str, ...]) -> None:
-            finish(*seen())
-
-        ranks.start(report_stuck)
+        ranks.start(lambda _: finish(*seen()))
     stack.callback(follow_program(gpus))
     code = run_program(program)
     if is_gate and not code:
         _end_as_python_does()
         return int(fails)
     return code
+
+
+def _findings(check: CallCheck, code: object) -> CheckReport:
+    """Judge the calls; of a program that failed before there was anything to judge, note its exit code."""
+    found = check.report(getattr(sys, "last_value", None))
+    is_empty = not (found.compared or found.findings or found.ended_by)
+    return replace(found, ended_by=f"exit code {code}") if code and is_empty else found
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dpdemo.calls.seam import replaced
 from dpdemo.checking.recording.inside import being, here
 
 
-class Muffled:
+class MuffledStream:
     """Stands in for a stream: drops what a thread and its replicas write aside, and hands on all the rest.
 
     Code that keeps it, such as a handler of `logging` made meanwhile, has the plain stream after `ends`.
@@ -66,7 +66,7 @@ def _muffled_handle(name: str, genuine: Callable[..., None]) -> Callable[..., No
     return handle
 
 
-class _Unseen(UserWarning):
+class _UnseenWarning(UserWarning):
     """Never shown: given to learn whether filters have changed."""
 
 
@@ -74,8 +74,8 @@ def _filters_version() -> object:
     """Read how often filters have changed, as Python counts: a module's notes hold for one number only."""
     notes: dict[Any, Any] = {}
     unseen = replaced(warnings, "showwarning", lambda *_: lambda *_, **__: None)
-    with unseen, contextlib.suppress(_Unseen):  # where filters make errors of warnings
-        warnings.warn_explicit("", _Unseen, __file__, 1, registry=notes)
+    with unseen, contextlib.suppress(_UnseenWarning):  # where filters make errors of warnings
+        warnings.warn_explicit("", _UnseenWarning, __file__, 1, registry=notes)
     return notes["version"]
 
 
@@ -101,7 +101,7 @@ def _muffled(name: str) -> Iterator[None]:
     if stream is None:  # as without a console: prints go nowhere
         yield
         return
-    muffled = Muffled(stream)
+    muffled = MuffledStream(stream)
     setattr(sys, name, muffled)
     try:
         yield

@@ -14,13 +14,14 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_internals
 
-from dpdemo.checking.evidence import Probe, Raised, first_line
+from dpdemo.calls.live import Splitter
+from dpdemo.checking.evidence import Probe, RaisedError, first_line
 from dpdemo.checking.observing.hooks import is_users_hook
 from dpdemo.checking.observing.meanwhile import used_meanwhile
 from dpdemo.checking.observing.state import HOOKS
-from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
+from dpdemo.checking.recording.drafts import Draft, wrapped_or_not
 from dpdemo.checking.running import randomness
-from dpdemo.checking.running.batches import Planned
+from dpdemo.checking.running.batches import ProbeBatch
 from dpdemo.checking.running.copying import ModelSource
 from dpdemo.checking.running.probing import Prober
 from dpdemo.checking.running.runs import Runner
@@ -33,12 +34,12 @@ from dpdemo.virtual import VirtualGpus, separate_ledger
 
 
 @dataclass(frozen=True)
-class Rehearsed:
+class Rehearsal:
     """The result of a rehearsal, or why there was none; `raised` is the error of the call on one GPU."""
 
     probes: tuple[Probe, ...] = ()
     refused: str = ""
-    raised: Raised | None = None
+    raised: RaisedError | None = None
     meanwhile: tuple[tuple[str, ...], ...] = ()
     """Containers that forward fills with tensors and empties again, as in `Evidence`."""
 
@@ -56,7 +57,7 @@ class _WithoutHooks(ModelSource):
         return model
 
 
-def rehearse(draft: Draft, *, is_first: bool = True) -> Rehearsed:
+def rehearse(draft: Draft, *, is_first: bool = True) -> Rehearsal:
     """Make a call that is about to be made on copies, and compare; nothing that goes wrong is passed on.
 
     The first call of a model is also looked at while it runs.
@@ -67,16 +68,16 @@ def rehearse(draft: Draft, *, is_first: bool = True) -> Rehearsed:
     except Exception as error:  # noqa: BLE001 - the user's model may raise anything
         cause = error.__cause__ or error
         what = "it cannot be copied" if isinstance(error, UsageError) else "the rehearsal failed"
-        return Rehearsed(refused=f": {what} ({type(cause).__name__}: {first_line(str(cause))})")
+        return Rehearsal(refused=f": {what} ({type(cause).__name__}: {first_line(str(cause))})")
 
 
-def planned_call(draft: Draft) -> Planned:
+def planned_call(draft: Draft) -> ProbeBatch:
     """Describe a call as a batch to probe; one that a script makes is real."""
     rows = rows_of(draft.args, draft.kwargs, draft.wrapper.dim, len(draft.wrapper.device_ids))
-    return Planned(rows, "train" if draft.wrapper.module.training else "eval", is_real=True)
+    return ProbeBatch(rows, "train" if draft.wrapper.module.training else "eval", is_real=True)
 
 
-def _probe(draft: Draft, gpus: VirtualGpus, *, is_first: bool) -> Rehearsed:
+def _probe(draft: Draft, gpus: VirtualGpus, *, is_first: bool) -> Rehearsal:
     wrapper = draft.wrapper
     planned = planned_call(draft)
     batches = Batches(lambda _: (draft.args, draft.kwargs), planned.size)
@@ -87,10 +88,10 @@ def _probe(draft: Draft, gpus: VirtualGpus, *, is_first: bool) -> Rehearsed:
     probe = prober.probe(planned)
     error = probe.single.raised
     if error is not None:
-        return Rehearsed(refused=f" at {probe}: there it raises {error}", raised=error)
+        return Rehearsal(refused=f" at {probe}: there it raises {error}", raised=error)
     probes = (probe, *prober.probe_again(planned, probe), *prober.probe_calmly(planned, probe))
     used = used_meanwhile(runner, planned.mode, (draft.args, draft.kwargs)) if is_first else ()
-    return Rehearsed(probes, meanwhile=used)
+    return Rehearsal(probes, meanwhile=used)
 
 
 @contextlib.contextmanager

@@ -8,12 +8,12 @@ import torch
 
 from dpdemo.calls.tree import flatten
 from dpdemo.calls.unseen import on_cpu, unseen
-from dpdemo.checking.evidence import Cache, Kept, Leaf, Probe, Reduction, Scan
+from dpdemo.checking.evidence import Cache, KeepingHook, Leaf, Probe, Reduction, Scan
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.recording.scaling import Scales
 from dpdemo.checking.source import calling_place
 from dpdemo.models.frames import is_installed
-from dpdemo.programs.rehearsal import Rehearsed
+from dpdemo.programs.rehearsal import Rehearsal
 from dpdemo.results.check import CheckReport
 
 MAX_ALIKE = 2
@@ -66,7 +66,7 @@ class Subject:
 
     scan: Scan
     split_by: str = ""  # the function by which the program splits, where it makes no DataParallel object
-    rehearsed: dict[Kind, Rehearsed] = field(default_factory=dict)
+    rehearsed: dict[Kind, Rehearsal] = field(default_factory=dict)
     told: set[Kind] = field(default_factory=set)
     met_another: set[Kind] = field(default_factory=set)
     seen: set[Kind] = field(default_factory=set)
@@ -74,13 +74,13 @@ class Subject:
     notes: Notes = field(default_factory=Notes)
     unchecked: Notes = field(default_factory=Notes)
     reductions: dict[Kind, set[Reduction]] = field(default_factory=dict)
-    kept: dict[Kept, None] = field(default_factory=dict)
+    kept: dict[KeepingHook, None] = field(default_factory=dict)
     caches: dict[Cache, None] = field(default_factory=dict)
 
-    def take_rehearsal(self, kind: Kind) -> Rehearsed:
+    def take_rehearsal(self, kind: Kind) -> Rehearsal:
         """Hand out what the rehearsal of a kind saw, once: it is reported with one call."""
         if not self.has_news(kind):
-            return Rehearsed()
+            return Rehearsal()
         self.told.add(kind)
         return self.rehearsed[kind]
 
@@ -121,7 +121,7 @@ class Subject:
         self, draft: Draft, kind: Kind, scales: Scales, unharmed: Callable[[], AbstractContextManager[None]]
     ) -> None:
         """Note with what weights the program goes backward through its replicas' losses, such as mean()'s."""
-        first = next(iter(self.rehearsed.get(kind, Rehearsed()).probes), None)
+        first = next(iter(self.rehearsed.get(kind, Rehearsal()).probes), None)
         path = first.comparison.loss_path if first is not None else None
         if path is None or draft.gathered is None:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import astuple, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, dataclass_transform
 
 VERSION = 1  # written first into each file; a file of another version is not read
 POINT_TO_POINT = {"send", "recv_", "recv_any_source_"}
@@ -22,14 +22,14 @@ def loader_name(line: str, number: int) -> str:
     return f"{line} (loader {number + 1})" if number else line
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Event:
-    """Something that one rank did, as it noted it."""
+    """Something that one rank did, as it noted it; each subclass is a frozen dataclass."""
 
     KINDS: ClassVar[dict[str, type[Event]]] = {}
 
     def __init_subclass__(cls) -> None:
-        Event.KINDS[cls.__name__] = cls
+        Event.KINDS[cls.__name__] = dataclass(frozen=True)(cls)
 
     def to_line(self) -> bytes:
         """Return the event as a line of JSON."""
@@ -55,14 +55,12 @@ def _frozen(value: Any) -> Any:
     return {name: _frozen(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-@dataclass(frozen=True)
 class Began(Event):
     """The process opened its file (`observe/notes.py`)."""
 
     version: int = VERSION
 
 
-@dataclass(frozen=True)
 class Unobserved(Event):
     """An observer, or one of its patches, could not be installed (`observe/notes.py`)."""
 
@@ -70,7 +68,6 @@ class Unobserved(Event):
     error: str
 
 
-@dataclass(frozen=True)
 class Joining(Event):
     """The rank is about to join a process group (`observe/waits.py`)."""
 
@@ -78,7 +75,6 @@ class Joining(Event):
     size: int
 
 
-@dataclass(frozen=True)
 class Joined(Event):
     """The rank has joined a process group; ranks of one world have the same `id` (`observe/waits.py`)."""
 
@@ -88,7 +84,6 @@ class Joined(Event):
     at: str = ""
 
 
-@dataclass(frozen=True)
 class Group(Event):
     """The ranks of a group, before its first collective (`observe/collectives.py`)."""
 
@@ -96,7 +91,6 @@ class Group(Event):
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True)
 class Collective(Event):
     """A collective, a send or a recv is about to begin (`observe/collectives.py`)."""
 
@@ -120,7 +114,6 @@ class Collective(Event):
     groups: int | None = None  # groups that the rank was in before it made one under local synchronization
 
 
-@dataclass(frozen=True)
 class Wait(Event):
     """The rank has been blocked in torch.distributed for a second (`observe/waits.py`)."""
 
@@ -131,7 +124,6 @@ class Wait(Event):
     unused: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
 class Failure(Event):
     """An exception that nobody caught (`observe/errors.py`)."""
 
@@ -143,7 +135,6 @@ class Failure(Event):
     traceback: str | None = None  # the traceback, if the launcher prints it
 
 
-@dataclass(frozen=True)
 class ModelMade(Event):
     """A module was wrapped, or is known as the outermost of those under FSDP (`observe/training.py`)."""
 
@@ -154,7 +145,6 @@ class ModelMade(Event):
     at: str
 
 
-@dataclass(frozen=True)
 class Rows(Event):
     """A wrapped module was called in training (`observe/training.py`)."""
 
@@ -165,7 +155,6 @@ class Rows(Event):
     drawn: tuple[int, ...] = ()  # elements of each tensor in the batch that was drawn last
 
 
-@dataclass(frozen=True)
 class Statistics(Event):
     """Running statistics of each BatchNorm that is not synced (`observe/training.py`)."""
 
@@ -174,7 +163,6 @@ class Statistics(Event):
     stats: dict[str, tuple[float, ...]]
 
 
-@dataclass(frozen=True)
 class Buffers(Event):
     """The first numbers of each buffer at the end, without those of BatchNorm (`observe/training.py`)."""
 
@@ -182,7 +170,6 @@ class Buffers(Event):
     values: dict[str, tuple[float, ...]]
 
 
-@dataclass(frozen=True)
 class Parameters(Event):
     """A checksum of the parameters that must be equal on all ranks (`observe/training.py`)."""
 
@@ -193,7 +180,6 @@ class Parameters(Event):
     added: tuple[str, ...] = ()  # parameters that were not trained when the model was wrapped
 
 
-@dataclass(frozen=True)
 class Unsynced(Event):
     """The first step after a backward pass that was not averaged (`observe/training.py`)."""
 
@@ -209,7 +195,6 @@ class Unsynced(Event):
     in_backward: bool = False  # whether the step was made inside a backward pass
 
 
-@dataclass(frozen=True)
 class Unstepped(Event):
     """A model had backward passes, and no step of an optimizer changed it (`observe/training.py`)."""
 
@@ -217,7 +202,6 @@ class Unstepped(Event):
     wrapper: str
 
 
-@dataclass(frozen=True)
 class ByHand(Event):
     """Sums over the steps of an optimizer whose parameters are under no wrapper (`observe/training.py`)."""
 
@@ -237,7 +221,6 @@ class ByHand(Event):
     """Whether the rank sent rows by all_to_all, as to experts, which may be each rank's own."""
 
 
-@dataclass(frozen=True)
 class Trained(Event):
     """Sums over the calls of a wrapped module, at the end (`observe/training.py`)."""
 
@@ -250,7 +233,6 @@ class Trained(Event):
     skipped: int = 0  # steps that a GradScaler left out
 
 
-@dataclass(frozen=True)
 class Epoch(Event):
     """A pass over a DataLoader is over, or was left (`observe/loaders.py`)."""
 
@@ -292,7 +274,6 @@ class Epoch(Event):
     """By library, the states from which the data set drew random numbers first, in each worker."""
 
 
-@dataclass(frozen=True)
 class Fed(Event):
     """Rows that entered a wrapped module in training, and came from no loader (`observe/loaders.py`)."""
 
@@ -306,7 +287,6 @@ class Fed(Event):
     kept: str = ""  # the loader that had given them in an earlier pass: the program kept its batches
 
 
-@dataclass(frozen=True)
 class Loss(Event):
     """A reduction of a loss got its gradient (`observe/losses.py`)."""
 
@@ -319,7 +299,6 @@ class Loss(Event):
     drawn: tuple[int, ...] = ()  # elements of each tensor in the batch that was drawn last
 
 
-@dataclass(frozen=True)
 class FileWritten(Event):
     """A file was opened for writing from its beginning (`observe/files.py`)."""
 
@@ -328,7 +307,6 @@ class FileWritten(Event):
     at: str
 
 
-@dataclass(frozen=True)
 class Ended(Event):
     """The rank came to its end (`observe/follow.py`)."""
 
@@ -340,7 +318,6 @@ class Ended(Event):
 # A ledger of what must agree between ranks: `steps.py`, `optimizers.py` and the observers beside them.
 
 
-@dataclass(frozen=True)
 class Steps(Event):
     """Some optimizer steps of a model, one after another (`observe/steps.py`)."""
 
@@ -353,7 +330,6 @@ class Steps(Event):
     each: dict[str, int] | None = None  # a checksum for each parameter, after the last step of the run
 
 
-@dataclass(frozen=True)
 class Late(Event):
     """A step trained parameters that were frozen when the model was wrapped (`observe/training.py`)."""
 
@@ -363,7 +339,6 @@ class Late(Event):
     at: str
 
 
-@dataclass(frozen=True)
 class Skipped(Event):
     """A batch got no backward pass before the next one was trained on (`observe/training.py`)."""
 
@@ -373,7 +348,6 @@ class Skipped(Event):
     had_forward: bool  # whether the model was called with it
 
 
-@dataclass(frozen=True)
 class Mode(Event):
     """A step of a model that was put into another mode since the step before (`observe/training.py`)."""
 
@@ -383,7 +357,6 @@ class Mode(Event):
     is_train: bool
 
 
-@dataclass(frozen=True)
 class StepLeftOut(Event):
     """A GradScaler left a step out (`observe/training.py`)."""
 
@@ -392,7 +365,6 @@ class StepLeftOut(Event):
     at: str
 
 
-@dataclass(frozen=True)
 class WrapperGone(Event):
     """A backward pass came to the output of a wrapper that is gone (`observe/training.py`)."""
 
@@ -400,7 +372,6 @@ class WrapperGone(Event):
     at: str
 
 
-@dataclass(frozen=True)
 class Hyperparameters(Event):
     """The hyperparameters of an optimizer, whenever they changed (`observe/optimizers.py`)."""
 
@@ -411,7 +382,6 @@ class Hyperparameters(Event):
     values: tuple[dict[str, float], ...]  # those that changed, such as `lr`, or `lr of group 1`
 
 
-@dataclass(frozen=True)
 class Scheduled(Event):
     """Sums over the calls of a learning rate scheduler, at the end (`observe/optimizers.py`)."""
 
@@ -426,7 +396,6 @@ class Scheduled(Event):
     last: float = 0.0
 
 
-@dataclass(frozen=True)
 class Metric(Event):
     """ReduceLROnPlateau got the number by which it decides (`observe/optimizers.py`)."""
 
@@ -435,7 +404,6 @@ class Metric(Event):
     value: float
 
 
-@dataclass(frozen=True)
 class Clipped(Event):
     """`clip_grad_norm_` was called with shards of FullyShardedDataParallel (`observe/optimizers.py`)."""
 
@@ -444,7 +412,6 @@ class Clipped(Event):
     norm: float
 
 
-@dataclass(frozen=True)
 class NotFinite(Event):
     """A step was made with a gradient that is not finite, the first time (`observe/training.py`)."""
 
@@ -454,7 +421,6 @@ class NotFinite(Event):
     value: str = ""
 
 
-@dataclass(frozen=True)
 class Read(Event):
     """The program read a number of a tensor (`observe/reads.py`)."""
 
@@ -468,7 +434,6 @@ class Read(Event):
     """Whether it was a DTensor that is yet to be reduced: the number is that of the rank's part."""
 
 
-@dataclass(frozen=True)
 class StateLoaded(Event):
     """`load_state_dict` of a module or an optimizer took a state (`observe/loads.py`)."""
 
@@ -487,7 +452,6 @@ class StateLoaded(Event):
     is_own: bool = False  # whether it had the module's own tensors alone, so that nothing changed
 
 
-@dataclass(frozen=True)
 class OnOtherGpu(Event):
     """A line put tensors on a GPU that is not the rank's current one (`observe/loads.py`)."""
 
@@ -497,14 +461,12 @@ class OnOtherGpu(Event):
     what: str
 
 
-@dataclass(frozen=True)
 class HomeGpu(Event):
     """The GPU that was current when the rank ended, or that its models are on (`observe/loads.py`)."""
 
     gpu: int
 
 
-@dataclass(frozen=True)
 class Checkpoint(Event):
     """A `torch.distributed.checkpoint.save` (`observe/checkpoints.py`)."""
 
@@ -514,7 +476,6 @@ class Checkpoint(Event):
     sums: dict[str, int]  # by key, a checksum of each value that is not sharded
 
 
-@dataclass(frozen=True)
 class OutOfGraph(Event):
     """A collective took a tensor inside the graph of a backward pass (`observe/graph.py`)."""
 
@@ -530,7 +491,6 @@ class OutOfGraph(Event):
 CUT_OFF = "cut off"  # kind of a Trap that is none: accelerate cut the padding off what it gathered
 
 
-@dataclass(frozen=True)
 class Trap(Event):
     """A call that is known to give wrong numbers on several ranks (`observe/traps.py`)."""
 
@@ -539,7 +499,6 @@ class Trap(Event):
     detail: str = ""
 
 
-@dataclass(frozen=True)
 class Replicated(Event):
     """`DTensor.from_local` took a tensor as the same on all ranks (`observe/dtensors.py`)."""
 
@@ -550,14 +509,12 @@ class Replicated(Event):
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True)
 class SameRows(Event):
     """Tensor parallelism joins these ranks: they compute the same rows (`observe/dtensors.py`)."""
 
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True)
 class PathMade(Event):
     """The program made a folder or a file (`observe/files.py`)."""
 
@@ -568,7 +525,6 @@ class PathMade(Event):
     is_named_by_chance: bool = False  # whether its name has the time of the day, or the number of the process
 
 
-@dataclass(frozen=True)
 class Drawn(Event):
     """A line of the program drew random numbers (`observe/draws.py`)."""
 
@@ -586,7 +542,6 @@ class Drawn(Event):
 HOOK = "a communication hook changes the gradients of DistributedDataParallel"  # the text of a remark
 
 
-@dataclass(frozen=True)
 class NotedBatch(Event):
     """The k-th batch of a pass over a DataLoader; its samples are in the rank's store (`against/rows.py`)."""
 
@@ -600,7 +555,6 @@ class NotedBatch(Event):
     turn: int = 0  # the rank that gets the batch, where accelerate has rank 0 read those of all
 
 
-@dataclass(frozen=True)
 class NotedPass(Event):
     """A pass over a DataLoader gave rows to a backward pass, the first time (`against/passes.py`)."""
 
@@ -610,7 +564,6 @@ class NotedPass(Event):
     length: int | None = None
 
 
-@dataclass(frozen=True)
 class NotedDraw(Event):
     """Numbers that were drawn, or copied to a GPU, outside a DataLoader (`against/draws.py`)."""
 
@@ -621,7 +574,6 @@ class NotedDraw(Event):
     passes: int = 0  # the backward passes before it
 
 
-@dataclass(frozen=True)
 class NotedStep(Event):
     """An optimizer is about to make a step; its gradients are in the rank's store (`against/steps.py`)."""
 
@@ -639,7 +591,6 @@ class NotedStep(Event):
     owner: int = -1  # the first of the ranks that tensor parallelism joins, with the same rows; -1: itself
 
 
-@dataclass(frozen=True)
 class Touched(Event):
     """A file or folder was opened for writing or made, the first time (`against/files.py`)."""
 
@@ -647,7 +598,6 @@ class Touched(Event):
     existed: bool
 
 
-@dataclass(frozen=True)
 class Remark(Event):
     """Something that the reader of a comparison must know (`against/`)."""
 

@@ -25,7 +25,7 @@ from dpdemo.ranks.report import Program, summary
 from dpdemo.ranks.watch import Verdict, blocked, closed, watch
 from dpdemo.results.ranks import RanksResult
 
-OnStuck = Callable[[tuple[str, ...]], None]
+OnStuck = Callable[[tuple[str, ...]], object]
 """Called with the lines that say why the ranks of a world can never go on."""
 _POLL_S = 0.1
 _JOINING = "joining"  # name of the world of ranks that wait for one that never joins
@@ -33,7 +33,7 @@ _START_S = 3.0  # time for the rest of a launcher's work, before ranks without a
 _PATIENCE_S = 5.0  # time to wait for the last notes of ranks after the program has ended
 
 
-class Gathering:
+class RankFolder:
     """The ranks that have noted something in a folder."""
 
     def __init__(self, folder: Path, *, is_reporter: bool, is_one_of_ranks: bool = False) -> None:
@@ -193,7 +193,7 @@ def _settle(log: RankLog) -> None:
 
 
 @contextlib.contextmanager
-def gathering() -> Iterator[Gathering | None]:
+def gathering() -> Iterator[RankFolder | None]:
     """Record what this process and its children do as ranks, while a `with` block is open.
 
     The folder is made by the first note: a program without ranks leaves none behind, however it ends. None
@@ -212,7 +212,7 @@ def gathering() -> Iterator[Gathering | None]:
     os.environ[NOTES] = str(folder)
     try:
         is_reporter = not is_rank or os.environ.get("LOCAL_RANK", os.environ["RANK"]) == "0"
-        found = Gathering(folder, is_reporter=is_reporter, is_one_of_ranks=is_rank)
+        found = RankFolder(folder, is_reporter=is_reporter, is_one_of_ranks=is_rank)
         yield found
         found.is_over = True
         if is_reporter:

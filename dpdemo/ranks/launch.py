@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dpdemo.ranks.log import FOLDER, NOTES, RankLog
-from dpdemo.ranks.watch import LAST_WORDS_S, Launched, Verdict, watch
+from dpdemo.ranks.watch import LAST_WORDS_S, LaunchedWorld, Verdict, watch
 
 _POLL_S = 0.05
 _CLEAN_UP_S = 3.0  # time that ranks get to clean up and write their notes after Ctrl-C
@@ -80,7 +80,7 @@ def launch(
     """
     ranks: list[Rank] = []
 
-    world, stopped_by = Launched(), None
+    world, stopped_by = LaunchedWorld(), None
 
     def look() -> list[tuple[str, Verdict | None]]:
         for rank in ranks:
@@ -99,7 +99,7 @@ def launch(
                     ranks.append(Rank(number, Path(folder), process))
                     ranks[-1].pumps = _pumps(number, process)
                 verdict = next(watch(look, _POLL_S))[1]
-        except _Stopped as stopped:
+        except _StopSignal as stopped:
             stopped_by = stopped.by
             verdict = _interrupted(ranks, stopped.by, stopped.by if has_terminal else signal.SIGTERM)
         finally:
@@ -173,7 +173,7 @@ def _pump(prefix: str, source: IO[bytes], target: IO[str]) -> None:
                 target.flush()
 
 
-class _Stopped(BaseException):
+class _StopSignal(BaseException):
     """Raised by Ctrl-C, SIGTERM or SIGHUP in the launcher."""
 
     def __init__(self, number: int) -> None:
@@ -188,7 +188,7 @@ def _signals_raise() -> Iterator[None]:
     def stop_once(number: int, _: object) -> None:
         for each in before:
             signal.signal(each, signal.SIG_IGN)
-        raise _Stopped(number)
+        raise _StopSignal(number)
 
     is_main = threading.current_thread() is threading.main_thread()  # Python hears signals in this one alone
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()

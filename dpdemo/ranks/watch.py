@@ -64,7 +64,7 @@ def _note(bug: str) -> None:
     print(f"note: {bug}. This is a bug in dpdemo. Please report it.", file=sys.__stderr__, flush=True)
 
 
-class Launched:
+class LaunchedWorld:
     """A world of ranks that nobody else stops if one fails."""
 
     failing_since: float | None = None

@@ -14,7 +14,7 @@ Kind = Literal["idle", "uneven", "lone-sample"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-class Finding(NamedTuple):
+class Problem(NamedTuple):
     """One problem of one group of batches."""
 
     kind: Kind
@@ -32,9 +32,9 @@ class Finding(NamedTuple):
                 return f"{batches}: a chunk holds a lone sample; BatchNorm in training can fail there"
 
 
-def find(report: SplitData) -> tuple[Finding, ...]:
+def find(report: SplitData) -> tuple[Problem, ...]:
     """List the problems of each group of batches, in the order of the epoch."""
-    return tuple(Finding(kind, group) for group in report.batches for kind in _problems(group))
+    return tuple(Problem(kind, group) for group in report.batches for kind in _problems(group))
 
 
 def _problems(group: BatchGroup) -> Iterator[Kind]:

@@ -74,7 +74,10 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class BatchGroup:
-    """`count` consecutive batches, from number `first` (1-based) on, that were split alike."""
+    """`count` consecutive batches, from number `first` (1-based) on, that were split alike.
+
+    `batch_size` is in rows. `calls/trace.py` fills it in from a run, `splitting/predict.py` by arithmetic.
+    """
 
     first: int
     count: int

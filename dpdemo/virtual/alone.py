@@ -36,7 +36,7 @@ _is_meta: Any = torch._C.TensorBase.is_meta
 _GATHERS = {"allgather_", "_allgather_base_", "alltoall_", "gather_"}
 
 
-class Done(_cpp.Work):  # type: ignore[misc]
+class DoneWork(_cpp.Work):  # type: ignore[misc]
     """A collective that is over; its future holds the tensors, since the reducer takes them from there.
 
     It releases them at once: a work that kept its tensors would keep DistributedDataParallel's old buckets.
@@ -65,7 +65,7 @@ class Done(_cpp.Work):  # type: ignore[misc]
         return future
 
 
-_recent: deque[Done] = deque(maxlen=1024)
+_recent: deque[DoneWork] = deque(maxlen=1024)
 """pybind11 forgets that a work is one of Python's unless somebody holds it."""
 
 
@@ -77,7 +77,7 @@ def finish(call: Call) -> Any:
         mark_all(tensors, Kind.GATHERED_BLOCK)
     if call.name in _GATHERS:
         _repeat_own(tensors, list(flat_tensors(call.args[1])))
-    work = Done(tensors)
+    work = DoneWork(tensors)
     _recent.append(work)
     return work.boxed() if len(call.func._schema.returns) == 1 else (outputs, work.boxed())
 

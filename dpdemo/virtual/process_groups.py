@@ -215,7 +215,7 @@ def _start_coalescing(self: Any, device: Any) -> None:  # noqa: ARG001 - PyTorch
     coalesced[self.group_name] = []
 
 
-class _Done(_cpp.Work):  # type: ignore[misc]
+class _CoalescedWork(_cpp.Work):  # type: ignore[misc]
     """The end of a coalescing manager, whose collectives ran one by one."""
 
     def __init__(self, works: list[Any]) -> None:
@@ -234,7 +234,9 @@ class _Done(_cpp.Work):  # type: ignore[misc]
 @stands_in(_Group, why="gloo does not coalesce")
 def _end_coalescing(self: Any, device: Any) -> Any:  # noqa: ARG001 - PyTorch's own
     works = coalesced.pop(self.group_name, [])
-    return _Done([_cpp.Work.unbox(work) if isinstance(work, torch.ScriptObject) else work for work in works])
+    return _CoalescedWork(
+        [_cpp.Work.unbox(work) if isinstance(work, torch.ScriptObject) else work for work in works]
+    )
 
 
 @wraps(_c10d, "_new_process_group_helper", why="gloo's ranks do not wait until all are connected")

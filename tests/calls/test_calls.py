@@ -310,6 +310,9 @@ EVERY_STEP = {
         scatter(x, [0, 1]),
     ),
     "failing": lambda x, _: _failing(data_parallel, nn.Linear(4, 2).cuda(), x),
+    "failing parallel_apply": lambda x, _: _failing(
+        parallel_apply, [nn.Linear(4, 2).cuda(0), nn.Linear(4, 2).cuda(1)], scatter(x, [0, 1])
+    ),
 }
 
 

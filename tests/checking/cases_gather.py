@@ -150,16 +150,6 @@ def a_cache_is_joined_rightly_beside_a_loss():
     return returning(lambda y, _: {"loss": y.mean(), "past": Cache([(y, y * 2)])}), x()
 
 
-@trigger("DP402", "of type Kept", raises=True)
-def an_object_that_cannot_be_made_anew():
-    return returning(lambda y, _: (y, Kept(y))), x()
-
-
-class Kept:
-    def __init__(self, value):
-        self.value = value
-
-
 # ---- results that are written out in forward, whose own line is repaired ----
 
 

@@ -1,6 +1,5 @@
 """Rules of modules that a model holds among other things, and registers by other names: DP304."""
 
-import dataclasses
 import weakref
 
 import torch
@@ -36,22 +35,6 @@ class AMethodOfAnObjectHoldsATensor(Net):
 
     def forward(self, x):
         return self.scaled(self.fc(x))
-
-
-@dataclasses.dataclass
-class Level:
-    stride: int
-    anchors: list
-
-
-@trigger("DP302", "`levels` is a tensor of shape (3,) on cuda:0, as `anchors` of a Level", raises=True)
-class TensorsAreHeldInListsOfObjects(Net):
-    def __init__(self):
-        super().__init__()
-        self.levels = [Level(stride, [torch.ones(3, device="cuda:0")] * 2) for stride in (1, 2)]
-
-    def forward(self, x):
-        return self.fc(x) + sum(one / level.stride for level in self.levels for one in level.anchors)
 
 
 def keyed(make_key, *, weak=False, get=False):

@@ -9,21 +9,6 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
-class Signed(nn.Linear):
-    """A layer that keeps its weights aside and computes with their signs."""
-
-    def forward(self, x):
-        if not hasattr(self.weight, "full"):
-            self.weight.full = self.weight.data.clone()
-        self.weight.data = self.weight.full.sign()
-        return functional.linear(x, self.weight, self.bias)
-
-
-@trigger("DP313", "`0.weight` and")
-def layers_give_their_weights_other_numbers():
-    return nn.Sequential(Signed(4, 4), nn.Tanh(), Signed(4, 3)), x()
-
-
 class Attending(nn.Module):
     """A layer that leaves its weights behind for whoever wants them."""
 

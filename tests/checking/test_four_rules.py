@@ -17,17 +17,17 @@ from dpdemo.checking.evidence import (
     Evidence,
     Leaf,
     Probe,
-    Raised,
+    RaisedError,
     Replica,
     Scan,
     Single,
     StateChange,
     Value,
-    Written,
+    WriteStatement,
 )
 from dpdemo.checking.precedence import findings_of
 from dpdemo.checking.registry import SYMPTOMS, rule_of, rules
-from dpdemo.checking.repairs import Found, Repair
+from dpdemo.checking.repairs import Hit, Repair
 from dpdemo.results.findings import Place
 
 HOME = Path(registry.__file__).parent
@@ -68,7 +68,7 @@ def counting_probe():
     place = Place("net.py", 7, "forward", "self.steps += 1")
     zero, single = Value("int", text="0"), Value("int", text="1")
     change = StateChange(
-        "steps", "attribute", zero, single, zero, True, False, False, written=Written(place=place)
+        "steps", "attribute", zero, single, zero, True, False, False, written=WriteStatement(place=place)
     )
     leaf = Leaf("x", "Tensor", (8, 4))
     call = Call(2, 0, (leaf,), (Replica(0, (leaf,), (leaf,)), Replica(1, (leaf,), (leaf,))))
@@ -90,7 +90,7 @@ def test_evidence_holds_values_and_no_sentences():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", mostly_slow(TRIGGERS[::7], 6), ids=str)
+@pytest.mark.parametrize("case", mostly_slow(TRIGGERS[::20], 6), ids=str)
 def test_findings_do_not_depend_on_repairs(case, monkeypatch):
     def told():
         report = check(case.factory, **case.options)
@@ -109,7 +109,7 @@ def fixed(code, *found):
     return replace(rule_of(code), look=lambda _: found)
 
 
-CAUSE, SYMPTOM = Found("h0", "a cause"), Found("h0", "a symptom", symptoms=("argument h0",))
+CAUSE, SYMPTOM = Hit("h0", "a cause"), Hit("h0", "a symptom", symptoms=("argument h0",))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_symptom_is_dropped_that_another_finding_explains(cause, symptom, code
 
 def test_a_symptom_stays_explained_where_its_cause_is_not_asked_for():
     event = Event("backward", 0)
-    raised = Raised("replica", "ValueError", "no", 0)
+    raised = RaisedError("replica", "ValueError", "no", 0)
     call = Call(2, 0, (), (Replica(0, raised=raised),), events=(event,))
     evidence = Evidence(2, Scan("Net"), (Probe(8, "train", False, Single(), (call,)),))
     codes = lambda *chosen: [one.code for one in findings_of(evidence, chosen).merged]  # noqa: E731

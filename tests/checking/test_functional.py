@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.parallel import data_parallel
 
 from dpdemo.checking.evidence import Call
-from dpdemo.checking.repairs import Found, change_call, repair_of
+from dpdemo.checking.repairs import Hit, change_call, repair_of
 from dpdemo.programs.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus
 
@@ -30,6 +30,6 @@ def test_a_repair_of_a_program_without_a_wrapper_names_no_module():
 
 def test_a_changed_call_is_one_of_the_function():
     call = Call(2, 0, (), argument_structures=(("x", "Tensor(2d)"), ("mask", "Tensor(1d)")))
-    repair = repair_of(Found("x", "y", advice=change_call(call, mask="mask[:8]")), function="data_parallel")
+    repair = repair_of(Hit("x", "y", advice=change_call(call, mask="mask[:8]")), function="data_parallel")
     assert repair.before == "data_parallel(model, (x, mask))"
     assert repair.after == 'data_parallel(model, x, module_kwargs={"mask": mask[:8]})'

@@ -20,7 +20,7 @@ from dpdemo.checking.fills import (
     returned,
     swapped,
 )
-from dpdemo.checking.repairs import Found, advise, change_call, repair_of
+from dpdemo.checking.repairs import Hit, advise, change_call, repair_of
 from dpdemo.results.findings import Place
 
 CALL = Call(
@@ -32,7 +32,7 @@ PROBE = Probe(8, "train", is_real=True, single=Single(), calls=(CALL,))
 def repaired(fill, line, function="forward", **names):
     """The repair of a line of this function, by a fill; or else an example."""
     place = Place("net.py", 3, function, line)
-    return repair_of(Found("", "", place, PROBE, advice=advise("an example", fill=fill, **names)))
+    return repair_of(Hit("", "", place, PROBE, advice=advise("an example", fill=fill, **names)))
 
 
 KEYS = "   # state_dict() has its keys from now on"
@@ -93,7 +93,7 @@ def test_a_line_of_another_form_gets_an_example_that_is_labelled_as_one(fill, fu
 
 
 def test_the_example_of_a_page_has_the_users_first_tensor_for_x():
-    found = Found("", "", Place("net.py", 3, "forward", "y = f(rows)"), PROBE, advice=advise())
+    found = Hit("", "", Place("net.py", 3, "forward", "y = f(rows)"), PROBE, advice=advise())
     named = replace(
         found, probe=replace(PROBE, calls=(replace(CALL, arguments=(Leaf("rows", "Tensor", (8,)),)),))
     )
@@ -103,7 +103,7 @@ def test_the_example_of_a_page_has_the_users_first_tensor_for_x():
 
 def test_a_call_is_written_with_the_users_own_names():
     advice = change_call(CALL, mask="mask.expand(len(x), -1)")
-    repair = repair_of(Found("", "", None, PROBE, advice=advice))
+    repair = repair_of(Hit("", "", None, PROBE, advice=advice))
     assert repair == ("model(x, mask)", "model(x, mask=mask.expand(len(x), -1))", False)
 
 

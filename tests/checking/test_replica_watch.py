@@ -6,7 +6,7 @@ import warnings
 import torch
 from torch import nn
 
-from dpdemo.checking.recording.inside import Watch, being, watched_by
+from dpdemo.checking.recording.inside import ReplicaLog, being, watched_by
 
 
 def patched():
@@ -18,12 +18,12 @@ def test_calls_of_threads_that_overlap_leave_nothing_behind():
     has_begun, may_end = threading.Event(), threading.Event()
 
     def outlast():
-        with watched_by(Watch()):
+        with watched_by(ReplicaLog()):
             has_begun.set()
             may_end.wait(10)
 
     thread = threading.Thread(target=outlast)
-    with watched_by(Watch()):
+    with watched_by(ReplicaLog()):
         thread.start()
         assert has_begun.wait(10)
     assert patched() != before  # one of them is still under way
@@ -33,7 +33,7 @@ def test_calls_of_threads_that_overlap_leave_nothing_behind():
 
 
 def test_each_call_notes_its_own_events_and_warnings():
-    mine, others = Watch(), Watch()
+    mine, others = ReplicaLog(), ReplicaLog()
 
     def call(watch, text):
         with watched_by(watch), being(replica=1):
@@ -55,9 +55,9 @@ def test_each_call_notes_its_own_events_and_warnings():
 
 def test_what_shows_warnings_is_replaced_once_even_if_someone_puts_it_back(monkeypatch):
     """`catch_warnings` of another thread does, when a call was under way as it began."""
-    watch, shown = Watch(), []
+    watch, shown = ReplicaLog(), []
     monkeypatch.setattr(warnings, "showwarning", lambda message, *_: shown.append(str(message)))
-    with watched_by(Watch()):
+    with watched_by(ReplicaLog()):
         stale = warnings.showwarning
     warnings.showwarning = stale
     with warnings.catch_warnings(), watched_by(watch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpdemo.checking.evidence import Call, Event, Leaf, Probe, Raised, Single
+from dpdemo.checking.evidence import Call, Event, Leaf, Probe, RaisedError, Single
 from dpdemo.checking.questions.arguments import packed_arguments
 from dpdemo.checking.questions.failures import comes_of_no_parameters, questions_for_parameters
 from dpdemo.results.findings import Place
@@ -16,7 +16,7 @@ def called(code, kind="named_parameters"):
 
 
 def raised(kind, message, place=None):
-    return Raised("replica", kind, message, 0, (place,) if place else ())
+    return RaisedError("replica", kind, message, 0, (place,) if place else ())
 
 
 @pytest.mark.parametrize(

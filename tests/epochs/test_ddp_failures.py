@@ -18,7 +18,7 @@ import dpdemo as api
 from dpdemo.config.load import make_config
 from dpdemo.epochs.ddp.launch import report_of
 from dpdemo.epochs.ddp.rank import Rank, one_failure
-from dpdemo.epochs.ddp.records import Done, Job, PeerLostError, RankRecord, Refusal
+from dpdemo.epochs.ddp.records import EpochProgress, Job, PeerLostError, RankRecord, Refusal
 from dpdemo.epochs.ddp.world import World
 from dpdemo.epochs.interrupts import RunInterrupted
 from dpdemo.errors import PeerFailedError
@@ -175,7 +175,7 @@ class TestTheEndOfRanks:
         return RankRecord(config, RankPlace(rank, 0, rank, "cpu"), 5, (group,), drawn)
 
     def test_records_of_all_are_a_report(self):
-        report = self.report([Done(1, 2), self.record(0)], [self.record(1)])
+        report = self.report([EpochProgress(1, 2), self.record(0)], [self.record(1)])
         assert (report.totals.samples, report.partial, report.distribution.dropped) == (20, False, ())
 
     def test_an_error_of_ours_is_raised_again_as_it_was(self):

@@ -31,19 +31,9 @@ SILENT = {
 """The rules whose pitfalls raise nothing, at least in some of their triggers."""
 
 
-IN_HOOKS = {
-    "an_object_is_a_hook_and_fills_what_a_method_empties",
-    "a_dict_is_handed_on_to_hooks_by_an_object",
-    "what_hooks_fill_is_emptied_before_each_call",
-    "a_closure_keeps_activations_in_a_dict_of_the_model",
-    "a_hook_fills_the_dict_of_an_object",
-    "hooks_append_to_a_list_that_forward_reads",
-}
-"""Written by hooks, which a rehearsal leaves out: the finding names the hook."""
-
-
 def silent(cases):
-    return [case for case in cases if case.code in SILENT]
+    """One case of each rule: `test_rules.py` has them all."""
+    return list({case.code: case for case in reversed(cases) if case.code in SILENT}.values())
 
 
 def script_of(case):
@@ -76,12 +66,9 @@ def codes(report, *severities):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", mostly_slow(silent(TRIGGERS), 8), ids=str)
+@pytest.mark.parametrize("case", mostly_slow(silent(TRIGGERS), 4), ids=str)
 def test_a_script_with_a_silent_pitfall_is_found_out_in_the_words_of_check(case):
     report = report_on(lambda: script_of(case), case.options.get("gpus", 4))
-    if case.factory.__name__ in IN_HOOKS:
-        assert "DP310" in report.codes
-        return
     messages = [found_item.message for found_item in report.findings if found_item.code == case.code]
     assert any(all(word in message for word in case.says) for message in messages), (case.says, messages)
 
@@ -98,7 +85,7 @@ def test_its_fixed_twin_is_clean(case):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", mostly_slow(range(20, 30), 5))
+@pytest.mark.parametrize("seed", mostly_slow(range(20, 24), 4))
 def test_gradients_that_differ_by_magnified_rounding_are_no_finding(seed):
     """With other weights it is the results that differ, or nothing; of 60 seeds two gave a false alarm."""
     torch.manual_seed(seed)

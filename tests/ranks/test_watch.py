@@ -8,7 +8,7 @@ import pytest
 from dpdemo.ranks import watch as module
 from dpdemo.ranks.events import Collective, Ended, Failure, Group, Joined
 from dpdemo.ranks.log import RankLog
-from dpdemo.ranks.watch import Launched, Verdict, blocked, closed, watch
+from dpdemo.ranks.watch import LaunchedWorld, Verdict, blocked, closed, watch
 
 GROUP = Group("0 of 2", (0, 1))
 ENDED = Ended({})
@@ -37,23 +37,23 @@ def clock(monkeypatch):
 
 
 def test_ranks_in_different_collectives_are_named_whoever_launched_them():
-    assert blocked(MIXED) == Launched().judge(MIXED)
+    assert blocked(MIXED) == LaunchedWorld().judge(MIXED)
     assert blocked(MIXED).message[0].startswith("The ranks are not in the same collective")
 
 
 def test_ranks_that_compute_get_no_verdict():
-    assert Launched().judge(world([], [])) is None
+    assert LaunchedWorld().judge(world([], [])) is None
     assert blocked(world([], [])) is None
 
 
 def test_launched_ranks_that_all_ended_well_get_a_verdict():
-    assert Launched().judge(world([ENDED], [ENDED], codes=(0, 0))) == Verdict()
+    assert LaunchedWorld().judge(world([ENDED], [ENDED], codes=(0, 0))) == Verdict()
 
 
 @pytest.mark.usefixtures("clock")
 def test_the_others_get_a_moment_before_a_rank_that_failed_is_named():
     error = Failure("ValueError: a bad row", "train.py:7", t=1.0)
-    launched, ranks = Launched(), world([], [error])
+    launched, ranks = LaunchedWorld(), world([], [error])
     verdicts = [launched.judge(ranks) for _ in range(4)]
     assert verdicts[:2] == [None, None]
     assert verdicts[-1].message[0].startswith("rank 1 failed: ValueError: a bad row at train.py:7")
@@ -62,7 +62,7 @@ def test_the_others_get_a_moment_before_a_rank_that_failed_is_named():
 
 def test_a_lost_connection_is_no_failure_of_its_own():
     lost = Failure("RuntimeError: Connection closed", "train.py:7", is_lost=True, t=1.0)
-    verdict = Launched().judge(world([lost], [], codes=(1, -9)))
+    verdict = LaunchedWorld().judge(world([lost], [], codes=(1, -9)))
     assert verdict.code == 137
     assert verdict.message[0] == "rank 1 was ended by SIGKILL; all ranks were stopped"
 

@@ -6,6 +6,7 @@ Each has a name, and takes a `Notes`, to which it says when a phase is over.
 import contextlib
 import copy
 import io
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -390,10 +391,16 @@ def operators(notes):
 
 def _without_gradients():
     names = ("convolution", "lstm", "encoder", "embedding", "decoder")
+    contexts = (
+        contextlib.nullcontext,
+        torch.no_grad,
+        torch.inference_mode,
+        torch.no_grad,
+        torch.inference_mode,
+    )
     return {
-        **{f"evaluation: {name}": evaluation(MODELS[name], contextlib.nullcontext) for name in names[:3]},
-        **{f"no_grad: {name}": evaluation(MODELS[name], torch.no_grad) for name in names},
-        **{f"inference_mode: {name}": evaluation(MODELS[name], torch.inference_mode) for name in names},
+        f"{context.__name__}: {name}": evaluation(MODELS[name], context)
+        for name, context in zip(names, contexts, strict=True)
     }
 
 
@@ -403,12 +410,10 @@ def _with_loss(loss, target):
 
 def _lowered():
     names = ("linear", "convolution", "lstm", "attention", "encoder", "embedding", "decoder")
+    dtypes = itertools.cycle((torch.float16, torch.bfloat16))
     return {
-        f"autocast, {str(dtype).removeprefix('torch.')}: {name}": training(
-            MODELS[name], OPTIMIZERS["adamw"], autocast=dtype
-        )
-        for name in names
-        for dtype in (torch.float16, torch.bfloat16)
+        f"autocast, {dtype}: {name}": training(MODELS[name], OPTIMIZERS["adamw"], autocast=dtype)
+        for name, dtype in zip(names, dtypes, strict=False)
     }
 
 

@@ -9,7 +9,7 @@ from dpdemo.checking.evidence.calls import (
     Call,
     Event,
     Leaf,
-    Raised,
+    RaisedError,
     Replica,
     Single,
     Stage,
@@ -20,19 +20,19 @@ from dpdemo.checking.evidence.probes import (
     ABSENT,
     Cache,
     Evidence,
-    Kept,
+    KeepingHook,
     Kind,
     Mode,
     Probe,
     Reduction,
     StateChange,
     Value,
-    Written,
+    WriteStatement,
 )
-from dpdemo.checking.evidence.scan import Held, Norm, Scan
+from dpdemo.checking.evidence.scan import Holding, Norm, Scan
 
 __all__ = [
-    "ABSENT", "COARSE", "HOOKS_OF", "UNEQUAL", "Cache", "Call", "Comparison", "Event", "Evidence", "Held",
-    "Kept", "Kind", "Leaf", "LossGradients", "Mode", "Norm", "Probe", "Raised", "Reduction", "Replica",
-    "Scan", "Single", "Stage", "StateChange", "Value", "Written", "first_line",
+    "ABSENT", "COARSE", "HOOKS_OF", "UNEQUAL", "Cache", "Call", "Comparison", "Event", "Evidence", "Holding",
+    "KeepingHook", "Kind", "Leaf", "LossGradients", "Mode", "Norm", "Probe", "RaisedError", "Reduction",
+    "Replica", "Scan", "Single", "Stage", "StateChange", "Value", "WriteStatement", "first_line",
 ]  # fmt: skip

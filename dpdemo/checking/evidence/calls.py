@@ -13,7 +13,7 @@ Stage = Literal["factory", "wrapper", "scatter", "replicate", "replica", "gather
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value inside a call's arguments or its result, and the path that leads to it."""
+    """One value inside a call's arguments or its result, and its path; `observing/leaves.py` fills it in."""
 
     path: str
     type: str
@@ -48,8 +48,11 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
-    """An exception: where DataParallel stood, and the user's lines it went through, innermost last."""
+class RaisedError:
+    """An exception: where DataParallel stood, and the user's lines it went through, innermost last.
+
+    `raised` (`recording/drafts.py`) fills it in.
+    """
 
     stage: Stage
     type: str
@@ -110,13 +113,16 @@ class Replica:
     inputs: tuple[Leaf, ...] = ()
     output: tuple[Leaf, ...] | None = None
     structure: str = ""
-    raised: Raised | None = None
+    raised: RaisedError | None = None
     threads_state: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a DataParallel module, step by step; a step that was not reached is empty."""
+    """One call of a DataParallel module, step by step; a step that was not reached is empty.
+
+    `Draft.freeze` (`recording/drafts.py`) fills it in.
+    """
 
     num_gpus: int
     dim: int
@@ -124,7 +130,7 @@ class Call:
     replicas: tuple[Replica, ...] = ()
     gathered: tuple[Leaf, ...] | None = None
     structure: str = ""
-    raised: Raised | None = None
+    raised: RaisedError | None = None
     warnings: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     callers_state: tuple[tuple[str, str], ...] = ()
@@ -142,7 +148,7 @@ class Call:
         return tuple(leaf for leaf in self.arguments if leaf.is_tensor)
 
     @property
-    def errors(self) -> tuple[Raised, ...]:
+    def errors(self) -> tuple[RaisedError, ...]:
         """The exceptions of its replicas."""
         return tuple(replica.raised for replica in self.replicas if replica.raised is not None)
 
@@ -179,7 +185,7 @@ class Single:
     """The same call on one device."""
 
     output: tuple[Leaf, ...] = ()
-    raised: Raised | None = None
+    raised: RaisedError | None = None
     used_random: bool = False
     writes_parameters: bool = False
     """Whether forward writes to parameters in place, though perhaps the numbers that they have already."""

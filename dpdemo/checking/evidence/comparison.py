@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from dpdemo.checking.evidence.calls import Raised
+from dpdemo.checking.evidence.calls import RaisedError
 from dpdemo.results.findings import Place
 
 UNEQUAL = 2e-3
@@ -55,7 +55,7 @@ class LossGradients:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """DataParallel's result against that of one device; None where it could not be compared.
+    """DataParallel's result against that of one device (`observing/compare.py`); None if not compared.
 
     `differing` is the path of what differs first, in numbers, shape or structure: "" is the result itself.
     """
@@ -71,9 +71,9 @@ class Comparison:
     single_finite: bool = True
     loss: LossGradients | None = None
     loss_path: str | None = None
-    single_backward_raised: Raised | None = None
+    single_backward_raised: RaisedError | None = None
     """What going backward raised where DataParallel is not to blame, so that no gradients were compared."""
-    backward_raised: Raised | None = None
+    backward_raised: RaisedError | None = None
     """What going backward raised under DataParallel, though it did not on one GPU."""
     better_dim: int | None = None
     """Another dimension along which the batch can be cut with one GPU's results."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dpdemo.arithmetic.chunk import Split
-from dpdemo.checking.evidence.calls import Call, Event, Raised, Single
+from dpdemo.checking.evidence.calls import Call, Event, RaisedError, Single
 from dpdemo.checking.evidence.comparison import Comparison
 from dpdemo.checking.evidence.scan import Scan
 from dpdemo.results.findings import Place
@@ -53,7 +53,7 @@ Kind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteStatement:
     """The statement that writes to something outside of `__init__`; empty where none is found."""
 
     text: str = ""
@@ -65,7 +65,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """One piece of state that a forward changed, on one device or under DataParallel."""
+    """One piece of state that a forward changed, on one device or in replicas (`observing/changed.py`)."""
 
     path: str
     kind: Kind
@@ -81,7 +81,7 @@ class StateChange:
     like_first_chunk: bool = False
     follows_rows: bool = False
     """Whether, of a forward that draws random numbers, two chunks leave two values with the same numbers."""
-    written: Written = Written()
+    written: WriteStatement = WriteStatement()
     is_left: bool = False
     """Whether forward leaves a result there that autograd follows, and no forward reads it."""
     harmless: bool = False
@@ -116,7 +116,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One batch in one mode, on one device and under DataParallel.
+    """One batch of `batch_size` rows in one mode, on one device and in replicas (`observing/judging.py`).
 
     `is_real` says that an epoch surely holds a batch of this size, and is not just likely to.
     """
@@ -126,10 +126,10 @@ class Probe:
     is_real: bool
     single: Single
     calls: tuple[Call, ...]
-    raised: Raised | None = None
+    raised: RaisedError | None = None
     changes: tuple[StateChange, ...] = ()
     comparison: Comparison = field(default_factory=Comparison)
-    gather_rehearsal: Raised | None = None
+    gather_rehearsal: RaisedError | None = None
     peak_bytes: tuple[int, ...] = ()
     norms_batches: bool = False
     """Whether the model has BatchNorm, whose results in training are those of a chunk."""
@@ -158,7 +158,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeepingHook:
     """A hook that keeps something of a call, other than an entry for each GPU."""
 
     path: str
@@ -180,13 +180,13 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that one check saw."""
+    """Everything that one check saw: `engine.py` fills it in, or `programs/callcheck.py` for a program."""
 
     num_gpus: int
     scan: Scan
     probes: tuple[Probe, ...]
     building: tuple[Event, ...] = ()
-    factory_raised: Raised | None = None
+    factory_raised: RaisedError | None = None
     assumed: tuple[str, ...] = ()
     """What nobody said and was worked out, such as the input."""
     is_program: bool = False
@@ -199,7 +199,7 @@ class Evidence:
     """The function by which a program splits, where it makes no DataParallel object."""
     failed: tuple[Probe, ...] = ()
     """Full batches in a mode in which a plain call on one GPU fails."""
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeepingHook, ...] = ()
     """Hooks that keep something of a call."""
 
     @property

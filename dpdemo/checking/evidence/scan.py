@@ -6,7 +6,7 @@ from dpdemo.results.findings import Place
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Holding:
     """A thing that a module holds outside its registered parameters, buffers and submodules."""
 
     path: str
@@ -57,10 +57,10 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What the model is made of, read without running it."""
+    """What the model is made of, read without running it (`observing/scan.py`)."""
 
     model: str
-    held: tuple[Held, ...] = ()
+    held: tuple[Holding, ...] = ()
     module_types: tuple[tuple[str, str], ...] = ()
     flattens_parameters: bool = True
     forward: Place | None = None
@@ -92,7 +92,7 @@ class Scan:
     meetings: tuple[str, ...] = ()
     """The paths of containers and objects at which threads can wait for each other."""
 
-    def of_kind(self, *kinds: str) -> tuple[Held, ...]:
+    def of_kind(self, *kinds: str) -> tuple[Holding, ...]:
         """List what is held of some kinds."""
         return tuple(held for held in self.held if held.kind in kinds)
 

@@ -17,7 +17,7 @@ from dpdemo.checking.observing.leaves import flatten_arguments
 from dpdemo.checking.observing.mixing import first_mixing, traced
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import in_double, model_in_double
-from dpdemo.checking.running.runs import Ran, Runner, Whole
+from dpdemo.checking.running.runs import Runner, RunResult, Whole
 from dpdemo.checking.source import code_of
 from dpdemo.models.inputs import Arguments
 from dpdemo.results.findings import Place
@@ -225,7 +225,7 @@ def loss_in_double(runner: Runner, mode: str, given: Arguments, path: str) -> Lo
     return compare.loss_gradients(alone.model, core_of(parallel.model), _result(parallel), path)
 
 
-def _in_double(runner: Runner, mode: str, given: Arguments) -> tuple[Ran, Ran] | None:
+def _in_double(runner: Runner, mode: str, given: Arguments) -> tuple[RunResult, RunResult] | None:
     """Call the model on one device and under DataParallel in double precision; None where it fails."""
     double = rebuild(given, in_double)
     alone, parallel = (
@@ -235,6 +235,6 @@ def _in_double(runner: Runner, mode: str, given: Arguments) -> tuple[Ran, Ran] |
     return None if alone.result is None or parallel.result is None else (alone, parallel)
 
 
-def _result(ran: Ran) -> object:
+def _result(ran: RunResult) -> object:
     assert ran.result is not None  # noqa: S101 - `_in_double` has looked
     return ran.result[0]

@@ -13,8 +13,8 @@ from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments, named
 from dpdemo.checking.questions.words import top_name
 from dpdemo.checking.recording.drafts import Draft
-from dpdemo.checking.running.batches import Planned
-from dpdemo.checking.running.runs import Ran, Runner
+from dpdemo.checking.running.batches import ProbeBatch
+from dpdemo.checking.running.runs import Runner, RunResult
 from dpdemo.checking.source import writing_argument
 from dpdemo.models.inputs import Arguments
 
@@ -22,13 +22,13 @@ _KEPT = ("attribute", "container", "mode")
 
 
 @dataclass(frozen=True)
-class Changed:
+class Changes:
     """Lists what forward, and going backward, changed in two runs of a batch."""
 
     runner: Runner
-    planned: Planned
-    single: Ran
-    parallel: Ran
+    planned: ProbeBatch
+    single: RunResult
+    parallel: RunResult
     draft: Draft | None
 
     def all(self, *, agrees: bool, went_backward: bool) -> tuple[StateChange, ...]:

@@ -26,7 +26,7 @@ _MAX_CONTAINERS = 50
 
 
 @dataclass(frozen=True, eq=False)
-class Frozen:
+class ValueCopy:
     """A value as it was."""
 
     type: str
@@ -38,7 +38,7 @@ class Frozen:
     """Of an object, a module or a function: which one it is."""
     length: int | None = None
     """Of a container."""
-    parts: "dict[str, Frozen]" = field(default_factory=dict)
+    parts: "dict[str, ValueCopy]" = field(default_factory=dict)
     """Of a container its elements; of an object its attributes, or nothing where it was not opened."""
     is_followed: bool = False
     """Of a tensor: whether autograd follows it."""
@@ -49,7 +49,7 @@ class Frozen:
         return self.identity != 0 and bool(self.parts)
 
 
-ABSENT = Frozen("absent")
+ABSENT = ValueCopy("absent")
 
 
 def is_shared(value: object) -> bool:
@@ -62,7 +62,7 @@ def is_shared(value: object) -> bool:
     return not is_plain and (hasattr(value, "__dict__") or bool(attributes(value)))
 
 
-def frozen(value: Any, depth: int = 0, around: tuple[int, ...] = ()) -> Frozen:  # noqa: PLR0911 - a kind each
+def frozen(value: Any, depth: int = 0, around: tuple[int, ...] = ()) -> ValueCopy:  # noqa: PLR0911 - a kind each
     """Copy a value as far as a change in it could matter.
 
     Args:
@@ -73,32 +73,32 @@ def frozen(value: Any, depth: int = 0, around: tuple[int, ...] = ()) -> Frozen: 
     """
     kind = type(value).__name__
     if isinstance(value, (str, bytes, *_PLAIN)):  # most are
-        return Frozen(kind, value)
+        return ValueCopy(kind, value)
     if isinstance(value, torch.Tensor):
-        return Frozen("tensor", copy_of(value), is_followed=value.grad_fn is not None)
+        return ValueCopy("tensor", copy_of(value), is_followed=value.grad_fn is not None)
     if isinstance(value, (nn.Module, type)) or is_code(value):
-        return Frozen(kind, identity=id(value))
+        return ValueCopy(kind, identity=id(value))
     if isinstance(value, _CONTAINERS):
         if id(value) in around or len(around) > _MAX_CONTAINERS:
-            return Frozen(kind, length=len(value))
+            return ValueCopy(kind, length=len(value))
         items = list(value.items() if isinstance(value, dict) else enumerate(value))[:_MAX_PARTS]
         around = (*around, id(value))
         held = {text_of(key): frozen(part, depth + 1, around) for key, part in items}
-        return Frozen(kind, length=len(value), parts=held)
+        return ValueCopy(kind, length=len(value), parts=held)
     if is_array(value):
-        return Frozen("array", value.tobytes(), tuple(value.shape))
+        return ValueCopy("array", value.tobytes(), tuple(value.shape))
     if isinstance(value, itertools.count):
-        return Frozen("count", repr(value))
+        return ValueCopy("count", repr(value))
     is_opened = depth < _MAX_DEPTH or (depth < 2 * _MAX_DEPTH and is_of_users(value))
     held = (
         {name: frozen(part, depth + 2, around) for name, part in attributes(value).items()}
         if is_opened
         else {}
     )
-    return Frozen(kind, identity=id(value), parts=held)
+    return ValueCopy(kind, identity=id(value), parts=held)
 
 
-def same(first: Frozen, other: Frozen, *, of_one_model: bool) -> bool:
+def same(first: ValueCopy, other: ValueCopy, *, of_one_model: bool) -> bool:
     """Compare two frozen values.
 
     Of one model before and after a run they are the same bit by bit; of two models but for rounding, and
@@ -118,7 +118,7 @@ def same(first: Frozen, other: Frozen, *, of_one_model: bool) -> bool:
 
 
 def as_value(  # noqa: PLR0911 - a kind each
-    value: Frozen, only: Mapping[str, Frozen] | None = None
+    value: ValueCopy, only: Mapping[str, ValueCopy] | None = None
 ) -> Value:
     """Write a frozen value down as data.
 
@@ -150,14 +150,14 @@ def as_value(  # noqa: PLR0911 - a kind each
     return Value(value.type, text=held if value.type == "count" else repr(held)[:40])
 
 
-def values_apart(was: Frozen, alone: Frozen, shared: Frozen) -> tuple[Value, Value, Value]:
+def values_apart(was: ValueCopy, alone: ValueCopy, shared: ValueCopy) -> tuple[Value, Value, Value]:
     """Write three frozen values down, of objects the attributes that are not the same in them."""
     apart = dict(_apart((was, alone, shared)))
     before, single, parallel = ({name: three[at] for name, three in apart.items()} for at in range(3))
     return as_value(was, before), as_value(alone, single), as_value(shared, parallel)
 
 
-_Three = tuple[Frozen, ...]
+_Three = tuple[ValueCopy, ...]
 
 
 def _apart(objects: _Three) -> Iterator[tuple[str, _Three]]:

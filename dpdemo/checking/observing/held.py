@@ -12,14 +12,14 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from dpdemo.checking.evidence import Held
+from dpdemo.checking.evidence import Holding
 from dpdemo.checking.observing.holders import Part, held_by, keys_of, walk
 from dpdemo.checking.observing.hooks import functions_of, name_of, unwrapped, users_hooks, values_named_by
 from dpdemo.checking.observing.state import attributes_of
 from dpdemo.checking.source import place_of_attribute, place_of_function
 
 
-def held_in(core: nn.Module) -> Iterator[Held]:
+def held_in(core: nn.Module) -> Iterator[Holding]:
     """List what the modules of a model hold, and the modules outside of it that its functions name."""
     tree = {id(module): path for path, module in core.named_modules()}
     around = _Around(tree, {id(tensor) for tensor in (*core.parameters(), *core.buffers())})
@@ -35,7 +35,7 @@ class _Around(NamedTuple):
     registered: set[int]
 
 
-def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
+def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Holding]:
     dot = f"{path}." if path else ""
     for name, value in attributes_of(module):
         place = place_of_attribute(type(module), name)
@@ -44,18 +44,18 @@ def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
             yield replace(kind, path=dot + name, is_pure=is_pure, place=place)
     for hook in users_hooks(module):
         place = place_of_function(unwrapped(hook))
-        yield Held(path or type(module).__name__, "hook", name_of(hook), place=place)
+        yield Holding(path or type(module).__name__, "hook", name_of(hook), place=place)
     for name, parameter in module._parameters.items():
         if parameter is not None and is_lazy(parameter):
-            yield Held(dot + name, "lazy", type(module).__name__)
+            yield Holding(dot + name, "lazy", type(module).__name__)
         elif parameter is not None and (type(parameter) is not nn.Parameter or vars(parameter)):
             place = place_of_attribute(type(module), name)
-            yield Held(
+            yield Holding(
                 dot + name, "parameter", type(parameter).__name__, names=tuple(vars(parameter)), place=place
             )
 
 
-def _named_modules(core: nn.Module, model: _Around) -> Iterator[Held]:
+def _named_modules(core: nn.Module, model: _Around) -> Iterator[Holding]:
     """List the modules outside of the model, with weights, that its functions name."""
     found: dict[str, nn.Module] = {}
     for function in functions_of(core):
@@ -67,7 +67,7 @@ def _named_modules(core: nn.Module, model: _Around) -> Iterator[Held]:
             ):
                 found.setdefault(name, value)
     for name, module in found.items():
-        yield Held(name, "named", type(module).__name__, device=_device_of(module))
+        yield Holding(name, "named", type(module).__name__, device=_device_of(module))
 
 
 def _device_of(module: nn.Module) -> str:
@@ -87,18 +87,18 @@ def _is_of_modules(value: object) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(part, nn.Module) for part in value)
 
 
-def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Iterator[Held]:
+def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Iterator[Holding]:
     if name == "_compiled_call_impl":
         if value is not None:
-            yield Held("", "compiled")
+            yield Holding("", "compiled")
         return
     parts = list(walk(value))
     found = (_kind_of(part, model) for part in parts)
     yield from itertools.islice(filter(None, found), 1)
     keys = filter(None, (_key_of_model(key, model) for part in parts for key in keys_of(part.value)))
-    yield from (Held("", "keyed", leads_to=key) for key in itertools.islice(keys, 1))
+    yield from (Holding("", "keyed", leads_to=key) for key in itertools.islice(keys, 1))
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-        yield Held("", "container", type(value).__name__)
+        yield Holding("", "container", type(value).__name__)
 
 
 def _key_of_model(key: object, model: _Around) -> str:
@@ -109,7 +109,7 @@ def _key_of_model(key: object, model: _Around) -> str:
     return f"{what}a parameter or buffer" if number in model.registered else ""
 
 
-def _kind_of(part: Part, model: _Around) -> Held | None:  # noqa: PLR0911 - a kind each
+def _kind_of(part: Part, model: _Around) -> Holding | None:  # noqa: PLR0911 - a kind each
     """Describe how a part of an attribute ties a replica to the original; None if it does not."""
     value, holder = part.value, part.holders[0] if part.holders else None
     if isinstance(value, weakref.ReferenceType) and holder is None:
@@ -118,23 +118,23 @@ def _kind_of(part: Part, model: _Around) -> Held | None:  # noqa: PLR0911 - a ki
         is_models = id(value) in model.registered
         if not is_models or (holder is None and part.path):
             kind = "shared" if is_models else "tensor"
-            return Held("", kind, "Tensor", tuple(value.shape), str(value.device), **_way(part))
+            return Holding("", kind, "Tensor", tuple(value.shape), str(value.device), **_way(part))
         leads_to = f"the model's own tensor of shape {tuple(value.shape)}"
-        return Held("", "callable", leads_to=leads_to, **_way(part)) if held_by(holder) else None
+        return Holding("", "callable", leads_to=leads_to, **_way(part)) if held_by(holder) else None
     if not isinstance(value, nn.Module):
         return None
     name, is_models = type(value).__name__, id(value) in model.tree
     if holder is None:
         is_wrapper = isinstance(value, nn.DataParallel)
-        return None if is_wrapper else Held("", "module", name, device=_device_of(value))
+        return None if is_wrapper else Holding("", "module", name, device=_device_of(value))
     if not held_by(holder):
-        return Held("", "holder", name, **_way(part)) if is_models else None
+        return Holding("", "holder", name, **_way(part)) if is_models else None
     if is_models:
-        return Held("", "callable", leads_to=f"`{model.tree[id(value)] or name}`", **_way(part))
+        return Holding("", "callable", leads_to=f"`{model.tree[id(value)] or name}`", **_way(part))
     if not any(True for _ in (*value.parameters(), *value.buffers())):
         return None
     leads_to = f"a {name} outside of the model"
-    return Held("", "outer", leads_to=leads_to, device=_device_of(value), **_way(part))
+    return Holding("", "outer", leads_to=leads_to, device=_device_of(value), **_way(part))
 
 
 def _way(part: Part) -> dict[str, Any]:

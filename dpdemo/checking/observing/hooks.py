@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from dpdemo.checking.evidence import Kept
+from dpdemo.checking.evidence import KeepingHook
 from dpdemo.checking.observing.holders import is_users_class, values_around, walk
 from dpdemo.checking.observing.state import HOOKS
 from dpdemo.checking.source import code_of
@@ -91,11 +91,11 @@ def reaches_of(model: nn.Module, *, looks_within: bool = False) -> Reaches:
     return found
 
 
-def changed(reaches: Reaches) -> tuple[Kept, ...]:
+def changed(reaches: Reaches) -> tuple[KeepingHook, ...]:
     """List the hooks that have kept something of a call that is over."""
     for reach in reaches.values():
         reach.look()
-    return tuple(Kept(*key, reach.names) for key, reach in reaches.items() if reach.changed)
+    return tuple(KeepingHook(*key, reach.names) for key, reach in reaches.items() if reach.changed)
 
 
 def _reached(hook: object) -> Iterator[tuple[str, object]]:

@@ -9,16 +9,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpdemo.calls.tree import flatten, rebuild
 from dpdemo.checking.errors import is_of_devices
-from dpdemo.checking.evidence import COARSE, Comparison, LossGradients, Probe, Raised, Single
+from dpdemo.checking.evidence import COARSE, Comparison, LossGradients, Probe, RaisedError, Single
 from dpdemo.checking.observing import compare
 from dpdemo.checking.observing.causes import Causes, are_gradients_rounding, loss_in_double
-from dpdemo.checking.observing.changed import Changed
+from dpdemo.checking.observing.changed import Changes
 from dpdemo.checking.observing.freezing import same
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import describe_all
 from dpdemo.checking.recording.drafts import Draft, raised
-from dpdemo.checking.running.batches import Planned
-from dpdemo.checking.running.runs import Ran, Runner
+from dpdemo.checking.running.batches import ProbeBatch
+from dpdemo.checking.running.runs import Runner, RunResult
 from dpdemo.models.failure import users_code
 
 
@@ -27,14 +27,14 @@ class Judge:
     """Turns two runs of a batch into a `Probe`."""
 
     runner: Runner
-    planned: Planned
-    single: Ran
-    parallel: Ran
+    planned: ProbeBatch
+    single: RunResult
+    parallel: RunResult
     drafts: list[Draft]
     compares_gradients: bool = True
     draft: Draft | None = None
     """The call that the probe is about, where the whole model is in DataParallel."""
-    rehearsal: Raised | None = None
+    rehearsal: RaisedError | None = None
     chunks: list[object] | None = None
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class Judge:
             self._rehearse_gather(self.draft)
         comparison = self._compare()
         went_backward = comparison.gradients_equal is not None or comparison.loss is not None
-        changed = Changed(self.runner, planned, single, parallel, self.draft)
+        changed = Changes(self.runner, planned, single, parallel, self.draft)
         changes = changed.all(agrees=self._agrees(comparison), went_backward=went_backward)
         error = parallel.error
         if error is not None and self.drafts and self.drafts[0].error is not None:
@@ -230,7 +230,7 @@ class Judge:
         exact = loss_in_double(self.runner, self.planned.mode, self.parallel.untouched, path)
         return exact or replace(loss, unequal=COARSE)
 
-    def _with_blame(self, comparison: Comparison, error: Raised, path: str | None) -> Comparison:
+    def _with_blame(self, comparison: Comparison, error: RaisedError, path: str | None) -> Comparison:
         """Say where backward raises: each run is made anew, for one may write over what the other left."""
         runner, mode = self.runner, self.planned.mode
         alone, _ = runner.run_alone(mode, self.single.untouched)
@@ -258,7 +258,7 @@ def _is_padded(draft: Draft) -> bool:
     return any(len(shapes) > 1 for shapes in others.values())
 
 
-def _go_backward(result: object, path: str | None) -> Raised | None:
+def _go_backward(result: object, path: str | None) -> RaisedError | None:
     """Go backward from a result, and return what was raised on the way."""
     try:
         with users_code(), warnings.catch_warnings():

@@ -7,7 +7,7 @@ forward, and each time that a module begins or ends.
 
 import torch
 
-from dpdemo.checking.evidence import Kept
+from dpdemo.checking.evidence import KeepingHook
 from dpdemo.checking.observing.holders import core_of, names_a_gpu, walk
 from dpdemo.checking.observing.hooks import changed, reaches_of, users_hooks
 from dpdemo.checking.observing.mixing import tracing
@@ -51,7 +51,7 @@ def _tensors(value: object) -> set[int]:
     return {id(part.value) for part in walk(value) if isinstance(part.value, torch.Tensor)}
 
 
-def kept_by_hooks(runner: Runner, mode: str, given: Arguments) -> tuple[Kept, ...]:
+def kept_by_hooks(runner: Runner, mode: str, given: Arguments) -> tuple[KeepingHook, ...]:
     """List the hooks that keep something, but for an entry of each GPU's own in a dict."""
     if not any(map(users_hooks, runner.source.prototype.modules())):
         return ()

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from dpdemo.checking.evidence import Kind, StateChange, Written
+from dpdemo.checking.evidence import Kind, StateChange, WriteStatement
 from dpdemo.checking.observing.closeness import same_update
-from dpdemo.checking.observing.freezing import ABSENT, Frozen, frozen, is_shared, same, values_apart
+from dpdemo.checking.observing.freezing import ABSENT, ValueCopy, frozen, is_shared, same, values_apart
 from dpdemo.checking.observing.holders import is_changeable
 from dpdemo.checking.source import place_of_attribute, place_of_part, reads_in_forward, writing
 from dpdemo.results.findings import Place
@@ -18,21 +18,21 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class StateCopy:
     """One piece of state as it was: a copy that later changes cannot reach."""
 
     kind: Kind
-    value: Frozen
+    value: ValueCopy
     owner: type
 
 
-Snapshot = dict[str, Held]
+Snapshot = dict[str, StateCopy]
 
 
 def snapshot(model: nn.Module, *kinds: Kind) -> Snapshot:
     """Copy what a model's modules hold, of some kinds or of all."""
     return {
-        path: Held(kind, frozen(value), owner)
+        path: StateCopy(kind, frozen(value), owner)
         for path, kind, value, owner in _held_in(model)
         if not kinds or kind in kinds
     }
@@ -107,7 +107,7 @@ def is_contested(
     return _differs_by_more(was, single[path].value, parallel[path].value, num_replicas)
 
 
-def _differs_by_more(was: Frozen, alone: Frozen, shared: Frozen, times: int) -> bool:
+def _differs_by_more(was: ValueCopy, alone: ValueCopy, shared: ValueCopy, times: int) -> bool:
     """Whether a container, or one in an object, is neither the same in both nor so many times as long."""
     if same(alone, shared, of_one_model=False):
         return False
@@ -131,7 +131,7 @@ def changes(
     owners = {held.owner for held in before.values()}
     for path in dict.fromkeys((*before, *(single or {}), *parallel)):
         known = [shot[path] for shot in (before, single or {}, parallel) if path in shot]
-        absent = Held(known[0].kind, ABSENT, known[0].owner)
+        absent = StateCopy(known[0].kind, ABSENT, known[0].owner)
         was, alone, split = (shot.get(path, absent) for shot in (before, single or before, parallel))
         was_parallel = before_parallel.get(path, absent)
         single_changed = not same(was.value, alone.value, of_one_model=True)
@@ -156,7 +156,7 @@ def changes(
     return tuple(found)
 
 
-def _ends_alike(was: Held, alone: Held, split: Held) -> bool:
+def _ends_alike(was: StateCopy, alone: StateCopy, split: StateCopy) -> bool:
     """Return whether two runs leave the same, but for rounding, and have added the same to a buffer."""
     if not same(alone.value, split.value, of_one_model=False):
         return False
@@ -171,12 +171,12 @@ def _made_at(path: str, shot: Snapshot) -> Place | None:
     return place_of_part(path.rpartition(".")[0], owners.get)
 
 
-def _kind_of_all(known: list[Held]) -> Kind:
+def _kind_of_all(known: list[StateCopy]) -> Kind:
     """Say what kind of state it is: where a module or a parameter takes the place of None, it is one."""
     return next((held.kind for held in known if held.kind in {"module", "parameter"}), known[-1].kind)
 
 
-def _statement(held: Held, name: str, path: str, shot: Snapshot) -> Written:
+def _statement(held: StateCopy, name: str, path: str, shot: Snapshot) -> WriteStatement:
     """Find the statement of a class that writes to an attribute.
 
     What a layer has, such as a parameter or a dropout's `p`, a module around the layer may write to.
@@ -192,4 +192,4 @@ def _statement(held: Held, name: str, path: str, shot: Snapshot) -> Written:
         found = writing(kind, inner)
         if found is not None:
             return replace(found, stands_alone=found.stands_alone and not owner)
-    return Written()
+    return WriteStatement()

@@ -4,16 +4,16 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import NOTHING_THERE, is_of_devices, tells
-from dpdemo.checking.evidence import Call, Event, Evidence, Held, Kept, Probe, Raised
+from dpdemo.checking.evidence import Call, Event, Evidence, Holding, KeepingHook, Probe, RaisedError
 
 _OF_OTHER_THINGS = {"StopIteration", "AttributeError", "NameError", "ImportError", "ModuleNotFoundError",
                     "NotImplementedError", "OutOfMemoryError", "RecursionError"}  # fmt: skip
 
 
-def failures(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
+def failures(evidence: Evidence) -> Iterator[tuple[Probe, RaisedError]]:
     """List every exception seen under DataParallel, of each replica and of each step, and of rehearsals."""
     for probe in evidence.probes:
-        seen: list[Raised] = []
+        seen: list[RaisedError] = []
         for call in probe.calls:
             seen += call.errors
             if call.raised is not None and call.raised.replica is None:
@@ -25,19 +25,19 @@ def failures(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
         yield from ((probe, error) for error in seen)
 
 
-def gather_failures(evidence: Evidence) -> Iterator[tuple[Probe, Call, Raised]]:
+def gather_failures(evidence: Evidence) -> Iterator[tuple[Probe, Call, RaisedError]]:
     """List what gather refused, in a run or in a rehearsal."""
     for probe, error in failures(evidence):
         if error.stage == "gather" and probe.call is not None:
             yield probe, probe.call, error
 
 
-def may_be_of_sizes(error: Raised) -> bool:
+def may_be_of_sizes(error: RaisedError) -> bool:
     """Return whether an exception can come of a tensor that was cut: not one of devices or missing names."""
     return not is_of_devices(error.message) and error.type not in _OF_OTHER_THINGS
 
 
-def crossed_devices(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
+def crossed_devices(evidence: Evidence) -> Iterator[tuple[Probe, RaisedError]]:
     """List the two-device errors of replicas; a plain call on one GPU had none."""
     for probe, error in failures(evidence):
         if error.stage == "replica" and error.replica is not None and is_of_devices(error.message):
@@ -62,7 +62,7 @@ def questions_for_parameters(call: Call) -> list[Event]:
     return [event for event in asked if not (event.place and "zero_grad(" in event.place.code)]
 
 
-def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:
+def comes_of_no_parameters(error: RaisedError, call: Call | None) -> bool:
     """Return whether an error is what becomes of no parameters, in a function that has asked for them."""
     if tells("DP308", error):
         return True
@@ -96,7 +96,7 @@ def numbers_for_tensors(probe: Probe, call: Call) -> Iterator[str]:
         yield from dict.fromkeys(odd)
 
 
-def names(error: Raised, name: str, *, is_bare: bool = False) -> bool:
+def names(error: RaisedError, name: str, *, is_bare: bool = False) -> bool:
     """Whether the user's functions that an exception went through name an attribute.
 
     Not the lines alone: what was at fault may have got another name a line before, as in a loop over it.
@@ -106,13 +106,13 @@ def names(error: Raised, name: str, *, is_bare: bool = False) -> bool:
     return re.search(pattern, error.source) is not None
 
 
-def reads_in_vain(error: Raised, kept: Kept) -> bool:
+def reads_in_vain(error: RaisedError, kept: KeepingHook) -> bool:
     """Whether a replica failed over what a hook keeps: on the original, and no replica has it."""
     is_of_names = error.type in {"AttributeError", "KeyError", "IndexError", "TypeError"}
     return error.stage == "replica" and is_of_names and any(names(error, name) for name in kept.names)
 
 
-def looks_up_in_vain(error: Raised, held: Held) -> bool:
+def looks_up_in_vain(error: RaisedError, held: Holding) -> bool:
     """Whether a replica failed to find its own module or parameter among keys of the original's."""
     is_of_keys = held.kind == "keyed" and error.type == "KeyError"
     return error.stage == "replica" and is_of_keys and names(error, held.name)

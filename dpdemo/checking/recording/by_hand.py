@@ -10,36 +10,20 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.calls.arguments import index_of, of_each_replica
+from dpdemo.calls.live import Splitter
 from dpdemo.calls.tree import rebuild, tensors_in
-from dpdemo.checking.recording.drafts import Draft, Splitter
+from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.recording.inside import threads_state
 
 _IN_CHUNKS = "its arguments are in chunks already"
 
 
-def draft_of_call(wrapper: Any, /, *args: Any, **kwargs: object) -> Draft:
-    """Begin a call of a wrapper."""
-    num_gpus = len(getattr(wrapper, "device_ids", ()))
+def draft_of(wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draft:
+    """Begin a call of a wrapper, or of a function that does the same."""
+    num_gpus = 0 if isinstance(wrapper, Splitter) else len(getattr(wrapper, "device_ids", ()))
     if any(is_in_chunks(arg, num_gpus) for arg in (*args, *kwargs.values())):
         return Draft(wrapper, (), {}, callers_state=threads_state(), gap=_IN_CHUNKS)
     return Draft(wrapper, args, kwargs, callers_state=threads_state())
-
-
-def draft_of_function(  # noqa: PLR0913, PLR0917 - the parameters of `data_parallel`
-    module: Any,
-    inputs: object,
-    device_ids: Any = None,
-    output_device: Any = None,
-    dim: int = 0,
-    module_kwargs: Any = None,
-) -> Draft:
-    """Begin a call of `data_parallel`."""
-    chosen = range(torch.cuda.device_count()) if device_ids is None else device_ids
-    ids = list(map(index_of, chosen))
-    last = (*ids, 0)[0] if output_device is None else index_of(output_device)
-    args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
-    splitter = Splitter(module, ids, last, dim, function="data_parallel")
-    return Draft(splitter, args, module_kwargs or {}, callers_state=threads_state())
 
 
 def is_in_chunks(value: object, num_gpus: int) -> bool:
@@ -112,15 +96,15 @@ class Cuts:
 
 
 @dataclass
-class Made:
+class HandSteps:
     """What a thread has scattered and replicated without a wrapper."""
 
     cuts: Cuts = field(default_factory=Cuts)
     replicated: tuple[nn.Module, list[int], Any] | None = None
 
 
-def call_by_hand(
-    made: Made, modules: Sequence[Any], inputs: Any, kwargs_tup: Any, devices: Any
+def draft_by_hand(
+    made: HandSteps, modules: Sequence[Any], inputs: Any, kwargs_tup: Any, devices: Any
 ) -> Draft | None:
     """Put a call together from what was cut and replicated by hand in this thread.
 

@@ -8,38 +8,23 @@ from typing import Any
 
 from torch import nn
 
+from dpdemo.calls.live import LiveCall, Splitter
 from dpdemo.calls.tree import flatten
-from dpdemo.checking.evidence import Call, Raised, Replica, Stage
+from dpdemo.checking.evidence import Call, RaisedError, Replica, Stage
 from dpdemo.checking.observing.hooks import Reach
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments, named, structure
-from dpdemo.checking.recording.inside import Watch, being, here, threads_state
+from dpdemo.checking.recording.inside import ReplicaLog, being, here, threads_state
 from dpdemo.checking.source import functions_in, places_in, text_around
-from dpdemo.models.failure import Stopped, as_exception
+from dpdemo.models.failure import ModelExit, as_exception
 from dpdemo.models.rows import pictures_in
 
 
-def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:
+def raised(stage: Stage, error: BaseException, replica: int | None = None) -> RaisedError:
     """Take an exception apart."""
     trace = error.__traceback__
     places, functions = places_in(trace), functions_in(trace)[-8:]
-    kind, text, leaves = type(error).__name__, str(error), isinstance(error, Stopped)
-    return Raised(stage, kind, text, replica, places, functions, leaves, text_around(places))
-
-
-@dataclass(frozen=True, eq=False)
-class Splitter:
-    """What a call is split by where no DataParallel object does it: what there is to read of one.
-
-    `chunks` are the rows of each GPU, where they are not DataParallel's.
-    """
-
-    module: nn.Module
-    device_ids: list[int]
-    output_device: int
-    dim: int
-    chunks: tuple[int, ...] = ()
-    function: str = "parallel_apply"
-    """The function that the program splits by."""
+    kind, text, leaves = type(error).__name__, str(error), isinstance(error, ModelExit)
+    return RaisedError(stage, kind, text, replica, places, functions, leaves, text_around(places))
 
 
 def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:
@@ -47,26 +32,23 @@ def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:
     return splitter.module if isinstance(splitter, Splitter) else splitter
 
 
-@dataclass
-class Draft:
-    """A call while it is under way, with its live values.
+@dataclass(eq=False)
+class Draft(LiveCall):
+    """A call with what each of its steps gave.
 
     `gap` says why it cannot be made again, where it cannot: then its arguments are not known.
     """
 
-    wrapper: nn.DataParallel[Any] | Splitter
-    args: tuple[Any, ...]
-    kwargs: dict[str, object]
     stage: Stage = "wrapper"
     devices: list[int] = field(default_factory=list)
     delivered: list[tuple[Any, Any]] = field(default_factory=list)
     outputs: dict[int, object] = field(default_factory=dict)
-    failures: dict[int, Raised] = field(default_factory=dict)
+    failures: dict[int, RaisedError] = field(default_factory=dict)
     states: dict[int, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     gathered: tuple[object] | None = None
-    error: Raised | None = None
+    error: RaisedError | None = None
     callers_state: tuple[tuple[str, str], ...] = ()
-    watch: Watch = field(default_factory=Watch)
+    watch: ReplicaLog = field(default_factory=ReplicaLog)
     kind: object = None
     """What `before_call` tells calls apart by, where it does: forward may change its arguments."""
     planned: int = 0
@@ -126,7 +108,7 @@ class Draft:
 
 
 @dataclass(eq=False)
-class Watched:
+class WatchedReplica:
     """Calls a replica for `parallel_apply` and notes the outcome."""
 
     replica: Callable[..., object]

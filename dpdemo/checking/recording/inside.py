@@ -31,7 +31,7 @@ _DRAWN = ("bernoulli", "multinomial", "normal")
 _METHODS = ("to", "cuda", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
 
 
-class Watch:
+class ReplicaLog:
     """Collects what happens in one DataParallel call: events in its replicas, and warnings."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class _Here(threading.local):
 
     replica: int | None = None
     device: int | None = None
-    watch: Watch | None = None
+    watch: ReplicaLog | None = None
     is_aside: bool = False
 
 
@@ -114,7 +114,7 @@ def _watching(note: "_Note", name: str, genuine: Callable[..., object]) -> Calla
         finally:
             if here.replica is not None and watch is not None:
                 file = sys._getframe(1).f_code.co_filename
-                watch.safely(lambda: note(watch, _Called(name, args, kwargs, result, file)))
+                watch.safely(lambda: note(watch, _FunctionCall(name, args, kwargs, result, file)))
         return result
 
     return watched
@@ -155,13 +155,13 @@ def ready_to_watch() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watched_by(watch: Watch) -> Iterator[None]:
+def watched_by(watch: ReplicaLog) -> Iterator[None]:
     """Let a watch note what this thread does, and the replicas that it starts, for a `with` block."""
     with _PATCHES.open(), _WARNINGS.open(), being(watch=watch):
         yield
 
 
-class _Called(NamedTuple):
+class _FunctionCall(NamedTuple):
     """A call of a watched function, and the file that makes it."""
 
     name: str
@@ -176,27 +176,27 @@ class _Called(NamedTuple):
         return is_users(self.file)
 
 
-_Note = Callable[[Watch, _Called], object]
+_Note = Callable[[ReplicaLog, _FunctionCall], object]
 
 
-def _note_module(watch: Watch, called: _Called) -> None:
+def _note_module(watch: ReplicaLog, called: _FunctionCall) -> None:
     if any(getattr(part, "_is_replica", False) for part in called.args[0].modules()):
         watch.note(called.name, type(called.args[0]).__name__)
 
 
-def _note_moved_module(watch: Watch, called: _Called) -> None:
+def _note_moved_module(watch: ReplicaLog, called: _FunctionCall) -> None:
     if called.is_theirs and watch.is_anothers(called.args[0]):
         watch.note("module", type(called.args[0]).__name__)
 
 
-def _note_hook(watch: Watch, called: _Called) -> None:
+def _note_hook(watch: ReplicaLog, called: _FunctionCall) -> None:
     module, *others = called.args
     if called.is_theirs and watch.is_anothers(getattr(module, HOOKS_OF[called.name])):
         event = watch.note("hook", type(module).__name__)
         watch.reaches.setdefault(event, Reach((*others, called.kwargs.get("hook"))[0]))
 
 
-def _note_tensor(watch: Watch, called: _Called) -> None:
+def _note_tensor(watch: ReplicaLog, called: _FunctionCall) -> None:
     """Note a tensor that the user's code draws from a generator of its own, or puts on another GPU."""
     if called.kwargs.get("generator") is not None:
         watch.note("generator", called.name)

@@ -1,45 +1,30 @@
 """Recording calls that split a batch, step by step, while genuine DataParallel makes them.
 
 It stands around the steps of the one seam (`calls/seam.py`), so it sees calls of DataParallel and of
-its subclasses, of `data_parallel`, and of the functions called by hand. Each replica is called through a
-`Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions of all replicas,
-not only of the lowest one that failed, with true tracebacks.
+its subclasses, of `data_parallel`, and of the functions called by hand. A `WatchedReplica` keeps what
+`parallel_apply` would throw away: the outputs and exceptions of all replicas, not only of the lowest one that
+failed, with true tracebacks.
 """
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 
 from dpdemo.calls.arguments import index_of, of_each_replica
-from dpdemo.calls.seam import around
+from dpdemo.calls.live import CallFollower
+from dpdemo.calls.seam import Around
 from dpdemo.checking.evidence import Stage
-from dpdemo.checking.recording.by_hand import (
-    Made,
-    call_by_hand,
-    draft_of_call,
-    draft_of_function,
-)
-from dpdemo.checking.recording.drafts import Draft, Watched, raised
+from dpdemo.checking.recording.by_hand import HandSteps, draft_by_hand, draft_of
+from dpdemo.checking.recording.drafts import Draft, WatchedReplica, raised
 from dpdemo.checking.recording.inside import being, here, threads_state, watched_by
 from dpdemo.models.frames import hide_ours
 
 
 def _raise(error: Exception) -> None:
     raise error
-
-
-class _Local(threading.local):
-    """What a thread is about: the call under way, and what it did by hand."""
-
-    def __init__(self) -> None:
-        self.draft: Draft | None = None
-        self.made = Made()
-        self.applied: Draft | None = None
 
 
 def is_recorded_by_pytorch() -> bool:
@@ -52,8 +37,15 @@ def is_recorded_by_pytorch() -> bool:
     )
 
 
-@dataclass(eq=False)
-class CallRecorder:
+class _Local(threading.local):
+    """Steps that a thread has called by hand: what was cut and replicated, and the call that came of it."""
+
+    def __init__(self) -> None:
+        self.made = HandSteps()
+        self.applied: Draft | None = None
+
+
+class CallRecorder(CallFollower[Draft]):
     """Collects a `Draft` for each call that splits a batch, made while `watching` is open.
 
     With `before_call` and `after_call` each is handed over instead, and not kept: it holds live tensors. What
@@ -64,86 +56,88 @@ class CallRecorder:
     goes on as if nobody recorded it.
     """
 
-    before_call: Callable[[Draft], None] | None = None
-    after_call: Callable[[Draft], None] = lambda _: None
-    after_gather: Callable[[Draft], None] = lambda _: None
-    on_mishap: Callable[[Exception], None] = _raise
-    drafts: list[Draft] = field(default_factory=list)
-    _local: _Local = field(init=False, default_factory=_Local)
-    _is_aside: bool = field(init=False, default=False)
-
-    @property
-    def _keeps(self) -> bool:
-        return self.before_call is None
+    def __init__(
+        self,
+        before_call: Callable[[Draft], None] | None = None,
+        after_call: Callable[[Draft], None] = lambda _: None,
+        after_gather: Callable[[Draft], None] = lambda _: None,
+        on_mishap: Callable[[Exception], None] = _raise,
+    ) -> None:
+        super().__init__(self._is_left_out)
+        self.drafts: list[Draft] = []
+        self._keeps = before_call is None
+        self._before_call = before_call or self.drafts.append
+        self._after_call, self._after_gather, self._on_mishap = after_call, after_gather, on_mishap
+        self._hand = _Local()
+        self._is_aside = False
 
     def _safely(self, part: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a part of the recording; where it fails, note that, return None, and spare the program."""
         try:
             return part(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - values are the user's own, and may raise anything
-            self.on_mishap(error)
+            self._on_mishap(error)
             return None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch every call of this process that splits a batch, for the length of a `with` block."""
+        """Record the calls of this process for the length of a `with` block."""
         self._is_aside = here.is_aside
-        with around(
-            call=partial(self._split, draft_of_call),
-            data_parallel=partial(self._split, draft_of_function),
+        with self.following(
             cut=self._cut,
             scatter=self._scatter,
             scatter_kwargs=self._scatter_kwargs,
             replicate=self._replicate,
-            parallel_apply=self._parallel_apply,
             gather=self._gather,
         ):
             yield
 
-    def _is_anothers(self) -> bool:
+    def _is_left_out(self) -> bool:
         return here.is_aside != self._is_aside or is_recorded_by_pytorch()
 
-    def _split(
-        self, begin: Callable[..., Draft], proceed: Callable[..., Any], /, *args: object, **kwargs: object
-    ) -> Any:
-        """Record a call that splits a batch from its beginning to its end."""
-        if self._is_anothers():
-            return proceed(*args, **kwargs)
-        with self._recorded(self._safely(begin, *args, **kwargs)):
-            return proceed(*args, **kwargs)
+    def _begin(self, *call: Any) -> Draft | None:
+        draft: Draft | None = self._safely(draft_of, *call)
+        return draft
 
-    @contextlib.contextmanager
-    def _recorded(self, draft: Draft | None) -> Iterator[None]:
-        """Let the steps that follow in this thread find the call that they belong to, if it has a draft."""
-        if draft is None:
-            yield
-            return
-        self._safely(self._announce, draft)
-        outer, self._local.draft = self._local.draft, draft
+    def _begin_by_hand(self, *given: Any) -> Draft | None:
+        self._hand.applied = None
+        draft: Draft | None = self._safely(draft_by_hand, self._hand.made, *given)
+        return draft
+
+    def _follow(self, call: Draft, run: Callable[[], Any]) -> Any:
+        """Run a call; its draft is handed over before it and after it."""
+        self._safely(self._announce, call)
         try:
-            with watched_by(draft.watch):
-                yield
+            with watched_by(call.watch):
+                result = run()
         except Exception as error:
-            self._safely(self._failed, draft, error)
+            self._safely(self._failed, call, error)
             raise
         finally:
-            self._local.draft = outer
-            for mishap in draft.watch.mishaps:
-                self.on_mishap(mishap)
-        self._safely(self.after_call, draft)
+            for mishap in call.watch.mishaps:
+                self._on_mishap(mishap)
+        self._safely(self._after_call, call)
+        if call.is_by_hand:
+            if not self._keeps:
+                self._safely(call.let_go)
+            self._hand.applied = call
+        return result
+
+    def _apply(self, call: Draft, proceed: Around, modules: Any, *given: Any) -> Any:
+        return proceed(self._safely(self._watched, call, modules, *given) or modules, *given)
 
     def _failed(self, draft: Draft, error: Exception) -> None:
         hide_ours(error)
         first = draft.failures[min(draft.failures)] if draft.failures else None
         draft.error = first or raised(draft.stage, error)
-        self.after_call(draft)
+        self._after_call(draft)
 
     def _announce(self, draft: Draft) -> None:
         with being(is_aside=True):
-            (self.before_call or self.drafts.append)(draft)
+            self._before_call(draft)
 
     def _enter(self, stage: Stage) -> Draft | None:
-        draft = None if self._is_anothers() else self._local.draft
+        draft: Draft | None = None if self._is_anothers() else self._local.call
         if draft is not None:
             draft.stage = stage
         return draft
@@ -168,8 +162,8 @@ class CallRecorder:
         tensor: torch.Tensor,
     ) -> object:
         chunks = proceed(target_gpus, chunk_sizes, dim, tensor)
-        if self._local.draft is None and not self._is_anothers():
-            self._safely(self._local.made.cuts.note, tensor, chunks, dim)
+        if self._local.call is None and not self._is_anothers():
+            self._safely(self._hand.made.cuts.note, tensor, chunks, dim)
         return chunks
 
     def _replicate(
@@ -178,44 +172,22 @@ class CallRecorder:
         draft = self._enter("replicate")
         replicas = proceed(network, devices, *args, **kwargs)
         if draft is None and not self._is_anothers():
-            self._local.made.replicated = self._safely(
+            self._hand.made.replicated = self._safely(
                 lambda: (network, list(map(index_of, devices)), replicas)
             )
         return replicas
 
-    def _parallel_apply(
-        self,
-        proceed: Callable[..., object],
-        modules: Any,
-        inputs: Any,
-        kwargs_tup: object = None,
-        devices: Any = None,
-    ) -> object:
-        given = inputs, kwargs_tup, devices
-        if self._is_anothers():
-            return proceed(modules, *given)
-        draft = self._enter("replica")
-        if draft is not None:
-            return proceed(self._safely(self._watched, draft, modules, *given) or modules, *given)
-        draft = self._safely(call_by_hand, self._local.made, modules, *given)
-        with self._recorded(draft):
-            watched = None if draft is None else self._safely(self._watched, draft, modules, *given)
-            outputs = proceed(watched or modules, *given)
-        if draft is not None and not self._keeps:
-            self._safely(draft.let_go)
-        self._local.applied = draft
-        return outputs
-
     def _watched(
         self, draft: Draft, modules: Any, inputs: Any, kwargs_tup: Any, devices: Any
-    ) -> list[Watched]:
+    ) -> list[WatchedReplica]:
         draft.stage = "replica"
         draft.callers_state = threads_state()  # a wrapper of the user's may have opened autocast by now
         draft.delivered = of_each_replica(inputs, kwargs_tup)  # again: a user's own scatter is not watched
         if devices is not None:
             draft.devices = list(map(index_of, devices))
         return [
-            Watched(replica, index, draft, self._safely, self._keeps) for index, replica in enumerate(modules)
+            WatchedReplica(replica, index, draft, self._safely, self._keeps)
+            for index, replica in enumerate(modules)
         ]
 
     def _gather(
@@ -228,7 +200,7 @@ class CallRecorder:
             result = proceed(outputs, target_device, dim)
             draft.gathered = (result,)
             return result
-        done, self._local.applied = self._local.applied, None
+        done, self._hand.applied = self._hand.applied, None
         try:
             result = proceed(outputs, target_device, dim)
         except Exception as error:
@@ -238,7 +210,7 @@ class CallRecorder:
             raise
         if done is not None:
             done.gathered = (result,)
-            self._safely(self.after_gather, done)
+            self._safely(self._after_gather, done)
             if done.frozen is not None:
                 self._safely(done.let_go)
         return result

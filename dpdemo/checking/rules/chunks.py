@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Evidence, Raised
+from dpdemo.checking.evidence import Evidence, RaisedError
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import sizes_text
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, full_batches
+from dpdemo.checking.repairs import Hit, full_batches
 from dpdemo.results.findings import Severity
 
 
 @rule("DP315", "flatten-parameters", "info")
-def flatten_parameters(evidence: Evidence) -> Iterator[Found]:
+def flatten_parameters(evidence: Evidence) -> Iterator[Hit]:
     """Replicas' weights lie otherwise in memory than the model's.
 
     What happens: on real GPUs `RNN module weights are not part of single contiguous chunk of memory`, and
@@ -26,14 +26,14 @@ def flatten_parameters(evidence: Evidence) -> Iterator[Found]:
     for path, kind in evidence.scan.module_types:
         if kind == "RNN" and not evidence.scan.flattens_parameters:
             name = path or evidence.scan.model
-            yield Found(
+            yield Hit(
                 "RNN", f"`{name}`: call flatten_parameters() in forward, for cuDNN", evidence.scan.forward
             )
             return
 
 
 @rule("DP316", "lone-sample", "error", explains=(), of_training=True)
-def lone_sample(evidence: Evidence) -> Iterator[Found]:
+def lone_sample(evidence: Evidence) -> Iterator[Hit]:
     """A chunk of one sample stops BatchNorm in training.
 
     What happens: `Expected more than 1 value per channel when training`, often at the last batch of the
@@ -61,17 +61,17 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
         full = max(2, -(-largest // evidence.num_gpus)) * evidence.num_gpus  # the next with two rows or more
         advice = full_batches(largest, full, drop_last=True)
         severity: Severity | None = None if probe.is_real else "warning"
-        yield Found("lone-sample", what, None, probe, severity, advice, explains=(error.symptom,))
+        yield Hit("lone-sample", what, None, probe, severity, advice, explains=(error.symptom,))
 
 
-def _layer(error: Raised) -> str:
+def _layer(error: RaisedError) -> str:
     """Name the layer that wants more than one value, by the function of torch.nn.functional that raised."""
     names = {"group_norm": "GroupNorm", "instance_norm": "InstanceNorm"}
     return next((name for function, name in names.items() if function in error.functions), "BatchNorm")
 
 
 @rule("DP213", "idle-gpus", "warning", symptoms=("cut",), explains=())
-def idle_gpus(evidence: Evidence) -> Iterator[Found]:
+def idle_gpus(evidence: Evidence) -> Iterator[Hit]:
     """A batch leaves GPUs idle.
 
     What happens: fewer chunks than GPUs: some compute nothing. Batches smaller than the number of GPUs do
@@ -95,7 +95,7 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
             )
             advice = full_batches(size or split.batch_size, full, drop_last=is_last)
             severity: Severity | None = "info" if is_last and evidence.is_program else None
-            yield Found(str(split.batch_size), what, None, probe, severity, advice)
+            yield Hit(str(split.batch_size), what, None, probe, severity, advice)
 
 
 def _full_batches(evidence: Evidence) -> list[int]:
@@ -111,7 +111,7 @@ _MIB = 2**20
 
 
 @rule("DP701", "memory-imbalance", "info")
-def memory_imbalance(evidence: Evidence) -> Iterator[Found]:
+def memory_imbalance(evidence: Evidence) -> Iterator[Hit]:
     """GPU 0 needs much more memory than the others.
 
     What happens: `CUDA out of memory` on GPU 0 while the others are half empty.
@@ -127,5 +127,5 @@ def memory_imbalance(evidence: Evidence) -> Iterator[Found]:
         if len(peaks) > 1 and peaks[0] > 2 * max(peaks[1:]) and peaks[0] - max(peaks[1:]) > _MIB:
             first, others = (f"{size / _MIB:.0f} MiB" for size in (peaks[0], max(peaks[1:])))
             what = f"GPU 0 holds up to {first} in a forward, the others {others}"
-            yield Found("memory", what, None, probe)
+            yield Hit("memory", what, None, probe)
             return

@@ -16,11 +16,11 @@ from dpdemo.checking.questions.results import (
 )
 from dpdemo.checking.questions.words import listed, result_at, sizes_text
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise, without
+from dpdemo.checking.repairs import Hit, advise, without
 
 
 @rule("DP405", "structure-differs", "error", symptoms=("rows",))
-def structure_differs(evidence: Evidence) -> Iterator[Found]:
+def structure_differs(evidence: Evidence) -> Iterator[Hit]:
     """Replicas return results of different structure, or a part that is None in some only.
 
     What happens: `All dicts must have the same number of keys`, KeyError, `zip() argument 2 is longer`, or
@@ -39,11 +39,11 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
             is_it = replica.structure != first and per_sample(probe, call) is None
             if is_it and "None" not in replica.structure + first:
                 what = f"replica 0 returns {first}, replica {replica.index} {replica.structure}"
-                yield Found("structure", what, evidence.scan.result, probe, advice=advise())
+                yield Hit("structure", what, evidence.scan.result, probe, advice=advise())
                 break
 
 
-def _missing_parts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
+def _missing_parts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Hit]:
     """Report parts of a result that are None in some replicas."""
     nones = [
         {leaf.path for leaf in replica.output or () if leaf.type == "NoneType"} for replica in call.replicas
@@ -53,11 +53,11 @@ def _missing_parts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Fou
         if len(where) < len(nones):
             lost = ": what the others give is dropped" if where[0] == 0 else ""
             what = f"{result_at(path)} is None in replica {where[0]} and not in all{lost}"
-            yield Found(path, what, evidence.scan.result, probe, advice=advise())
+            yield Hit(path, what, evidence.scan.result, probe, advice=advise())
 
 
 @rule("DP406", "shape-differs", "error", symptoms=("rows",))
-def shape_differs(evidence: Evidence) -> Iterator[Found]:
+def shape_differs(evidence: Evidence) -> Iterator[Hit]:
     """Replicas return tensors that differ in more than their rows.
 
     What happens: `Input tensor at index 1 has invalid shape [1, 230], but expected [1, 231]`.
@@ -75,7 +75,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
         (path, (dim, sizes)), *others = ragged.items()
         also = f"; sizes of {listed([other for other, _ in others])} differ too" if others else ""
         what = f"{result_at(path)} has size {sizes} on dimension {dim}{also}"
-        yield Found(",".join(ragged), what, evidence.scan.result, probe, advice=advise())
+        yield Hit(",".join(ragged), what, evidence.scan.result, probe, advice=advise())
 
 
 def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, int, str]]:
@@ -104,7 +104,7 @@ def _follows(path: str, dim: int, evidence: Evidence) -> bool:
 
 
 @rule("DP408", "merged-list", "error", explains=("loss", "difference"))
-def merged_list(evidence: Evidence) -> Iterator[Found]:
+def merged_list(evidence: Evidence) -> Iterator[Hit]:
     """Lists with an element for each sample are merged, not joined.
 
     What happens: 8 images on 4 GPUs come back as a list of 2, with the boxes of images 0, 2, 4 and 6 in
@@ -126,7 +126,7 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
                 f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}"
             )
             place, about = evidence.scan.result, (f"result {path}",)
-            yield Found(path, what, place, probe, advice=advise(_ROWS_AND_COUNTS), symptoms=about)
+            yield Hit(path, what, place, probe, advice=advise(_ROWS_AND_COUNTS), symptoms=about)
 
 
 _ROWS_AND_COUNTS = """return torch.cat(rows), torch.tensor([len(one) for one in rows], device={x}.device)
@@ -135,7 +135,7 @@ rows = rows.split(counts.tolist())   # outside"""
 
 
 @rule("DP409", "batch-dimension", "error")
-def batch_dimension(evidence: Evidence) -> Iterator[Found]:
+def batch_dimension(evidence: Evidence) -> Iterator[Hit]:
     """A result has its batch on another dimension than the one that is gathered.
 
     What happens: results of (L, B, H), or an RNN's h_n of (layers, B, H), are joined along dimension 0:
@@ -158,7 +158,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 "out.transpose(0, 1).reshape(-1, out.size(-1))   # and what it is compared with likewise",
                 fill=swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),
             )
-            yield Found(path or "order", what, place, probe, advice=advice, explains=("rows",))
+            yield Hit(path or "order", what, place, probe, advice=advice, explains=("rows",))
         found: dict[int, list[str]] = {}
         for path, dim in _along_others(probe, call):
             found.setdefault(dim, []).append(path)
@@ -179,7 +179,7 @@ def _along_others(probe: Probe, call: Call) -> Iterator[tuple[str, int]]:
                 yield path, dim
 
 
-def _along_another(paths: list[str], dim: int, probe: Probe, call: Call, evidence: Evidence) -> Found:
+def _along_another(paths: list[str], dim: int, probe: Probe, call: Call, evidence: Evidence) -> Hit:
     """Report the parts of a result that have the batch on one dimension."""
     path, *others = paths
     whole = probe.single.shapes[path]
@@ -194,11 +194,11 @@ def _along_another(paths: list[str], dim: int, probe: Probe, call: Call, evidenc
         fill=returned(lambda code, names: f"{bracketed(code)}{names['turn']}", "   # and back outside"),
         result=path, turn=turn,
     )  # fmt: skip
-    return Found(path, what, evidence.scan.result, probe, advice=advice)
+    return Hit(path, what, evidence.scan.result, probe, advice=advice)
 
 
 @rule("DP410", "no-batch-dimension", "error", symptoms=("rows",))
-def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
+def no_batch_dimension(evidence: Evidence) -> Iterator[Hit]:
     """A result that has no batch dimension comes back once for each GPU.
 
     What happens: a weight, a mean or a sum over the batch, a table that forward returns: each replica gives
@@ -224,7 +224,7 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 f"replicas returns it, and together they come back as {after}"
             )
             advice = without("it: take means over the batch outside; a weight or table")
-            yield Found(path, what, evidence.scan.result, probe, advice=advice)
+            yield Hit(path, what, evidence.scan.result, probe, advice=advice)
 
 
 def _sizes_at(path: str, dim: int, evidence: Evidence) -> set[int]:

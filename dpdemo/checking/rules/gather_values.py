@@ -4,18 +4,18 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
+from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, RaisedError
 from dpdemo.checking.fills import Names, bracketed, returned
 from dpdemo.checking.questions.failures import gather_failures, numbers_for_tensors
 from dpdemo.checking.questions.results import gathered_calls, is_meant_as_part, shapes_of, vectors
 from dpdemo.checking.questions.words import article, result_at
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import FEATURES, Advice, Found, advise, without
+from dpdemo.checking.repairs import FEATURES, Advice, Hit, advise, without
 from dpdemo.results.findings import Severity
 
 
 @rule("DP401", "scalar-output", "warning")
-def scalar_output(evidence: Evidence) -> Iterator[Found]:
+def scalar_output(evidence: Evidence) -> Iterator[Hit]:
     """A single number comes back as a vector, one number for each GPU.
 
     What happens: `grad can be implicitly created only for scalar outputs` at loss.backward(), `.item()`
@@ -42,10 +42,10 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
         has_rows = any(shape for shapes in shapes_of(call).values() for shape in shapes)
         if tells("DP401", error) and not has_rows:
             what = f"a number cannot be gathered along dimension {call.dim}: {error.message}"
-            yield Found("", what, evidence.scan.result, probe, "error")
+            yield Hit("", what, evidence.scan.result, probe, "error")
 
 
-def _one_for_each_gpu(subject: str, paths: list[str], probe: Probe, call: Call, evidence: Evidence) -> Found:
+def _one_for_each_gpu(subject: str, paths: list[str], probe: Probe, call: Call, evidence: Evidence) -> Hit:
     """Report numbers that come back once for each GPU, and what makes one of them."""
     names = " and ".join(result_at(path) for path in paths[:3]) + " and more" * (len(paths) > 3)
     verb = "is one number" if len(paths) == 1 else "are one number each"
@@ -61,7 +61,7 @@ def _one_for_each_gpu(subject: str, paths: list[str], probe: Probe, call: Call, 
     if of_the_batch and subject == "scalar":
         advice = FEATURES
     symptoms = ("vector",) if subject == "loss" else ()
-    return Found(subject, what, evidence.scan.result, probe, advice=advice, symptoms=symptoms)
+    return Hit(subject, what, evidence.scan.result, probe, advice=advice, symptoms=symptoms)
 
 
 def _of_the_batch(evidence: Evidence) -> set[str]:
@@ -81,7 +81,7 @@ def _reduction(probe: Probe, path: str, evidence: Evidence) -> str:
 
 
 @rule("DP402", "output-type", "error")
-def output_type(evidence: Evidence) -> Iterator[Found]:
+def output_type(evidence: Evidence) -> Iterator[Hit]:
     """Forward returns something that gather cannot join.
 
     What happens: `TypeError: 'int' object is not iterable`, or something as obscure, after all replicas are
@@ -109,7 +109,7 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
                 len(leaves) > 3
             )
             what = f"{names} {'is' if len(leaves) == 1 else 'are'} of type {kind}, which gather cannot join"
-            yield Found(leaves[0].path, what, evidence.scan.result, probe, advice=_joinable(leaves[0]))
+            yield Hit(leaves[0].path, what, evidence.scan.result, probe, advice=_joinable(leaves[0]))
     for probe, call, error in gather_failures(evidence):
         if error.type == "TypeError" and not _is_about_a_part(error, call):
             structure = next((replica.structure for replica in call.replicas if replica.structure), "")
@@ -117,7 +117,7 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
                 kind = article(found[1])
                 what = f"the result is or holds {kind}, which gather cannot build anew: {error.message}"
                 advice = _plain_dict('"y": out["y"]', is_mapping="{" in structure)
-                yield Found("the result", what, evidence.scan.result, probe, advice=advice)
+                yield Hit("the result", what, evidence.scan.result, probe, advice=advice)
 
 
 def _joinable(leaf: Leaf) -> Advice:
@@ -139,7 +139,7 @@ def _plain_dict(fields: str, result: str = "", *, is_mapping: bool = False) -> A
     return advise(after, fill=fill, fields=fields, result=result)
 
 
-def _is_about_a_part(error: Raised, call: Call) -> bool:
+def _is_about_a_part(error: RaisedError, call: Call) -> bool:
     """Whether gather failed over what a container holds, such as a number, and not over the container."""
     kind = re.match(r"'(\w+)' object is not iterable", error.message)
     leaves = (leaf for replica in call.replicas for leaf in replica.output or ())
@@ -147,7 +147,7 @@ def _is_about_a_part(error: Raised, call: Call) -> bool:
 
 
 @rule("DP403", "garbled-string", "error")
-def garbled_string(evidence: Evidence) -> Iterator[Found]:
+def garbled_string(evidence: Evidence) -> Iterator[Hit]:
     """A text in the result is garbled.
 
     What happens: 'abc' comes back as '<map object at 0x7f...>', without a word.
@@ -172,7 +172,7 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
                 subject = re.sub(r"\[\d+\]", "[i]", path)
                 advice = without("texts")
                 place, explains = evidence.scan.result, (f"result {path}",)
-                yield Found(subject, what, place, probe, severity, advice, explains=explains)
+                yield Hit(subject, what, place, probe, severity, advice, explains=explains)
 
 
 def _list_of_texts(path: str, leaves: tuple[Leaf, ...]) -> str:
@@ -183,7 +183,7 @@ def _list_of_texts(path: str, leaves: tuple[Leaf, ...]) -> str:
 
 
 @rule("DP407", "cpu-output", "error")
-def cpu_output(evidence: Evidence) -> Iterator[Found]:
+def cpu_output(evidence: Evidence) -> Iterator[Hit]:
     """A result is on the CPU.
 
     What happens: `AssertionError: Gather function not implemented for CPU tensors`, after all replicas are
@@ -203,7 +203,7 @@ def cpu_output(evidence: Evidence) -> Iterator[Found]:
                     fill=returned(_on_its_gpu),
                     result=leaf.path,
                 )
-                yield Found(leaf.path, what, evidence.scan.result, probe, advice=advice)
+                yield Hit(leaf.path, what, evidence.scan.result, probe, advice=advice)
 
 
 def _on_its_gpu(code: str, names: Names) -> str:

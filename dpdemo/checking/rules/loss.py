@@ -11,12 +11,12 @@ from dpdemo.checking.questions.failures import draws_its_own, gather_failures
 from dpdemo.checking.questions.results import all_pairs, is_meant_as_part, is_off, vectors
 from dpdemo.checking.questions.words import result_at, sizes_text
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import FEATURES, Advice, Found, advise, full_batches, of_any_rows
+from dpdemo.checking.repairs import FEATURES, Advice, Hit, advise, full_batches, of_any_rows
 from dpdemo.results.findings import SEVERITIES, Severity
 
 
 @rule("DP501", "loss-scale", "error", symptoms=("loss",), explains=("vector", "difference"))
-def loss_scale(evidence: Evidence) -> Iterator[Found]:
+def loss_scale(evidence: Evidence) -> Iterator[Hit]:
     """A loss taken inside forward is taken once for each GPU.
 
     What happens: the loss comes back as a vector, one number for each GPU. Its sum gives gradients n times
@@ -40,7 +40,7 @@ def loss_scale(evidence: Evidence) -> Iterator[Found]:
         others = [f"batch {other.batch_size}" for other, _ in real if other.batch_size != probe.batch_size]
         more = f" (so at {', '.join(dict.fromkeys(others))})" if others else ""
         advice = _loss_advice(evidence, probe, problem)
-        yield Found("loss", problem.what + more, evidence.scan.result, probe, problem.severity, advice)
+        yield Hit("loss", problem.what + more, evidence.scan.result, probe, problem.severity, advice)
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ loss = criterion(features)"""
 
 
 @rule("DP502", "cross-sample", "error", symptoms=("rows",))
-def cross_sample(evidence: Evidence) -> Iterator[Found]:
+def cross_sample(evidence: Evidence) -> Iterator[Hit]:
     """Forward mixes samples of a batch, and under DataParallel sees a chunk only.
 
     What happens: batch means, contrastive losses, in-batch negatives, shuffles: each replica uses its own
@@ -213,7 +213,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
                 f"{result_at(path)} of shape {shape} compares each sample with every other of its batch: a "
                 "replica compares those of its chunk"
             )
-            yield Found("pairs", what, evidence.scan.result, probe, advice=FEATURES)
+            yield Hit("pairs", what, evidence.scan.result, probe, advice=FEATURES)
         comparison = probe.comparison
         is_it = comparison.values_equal is False and comparison.equals_chunkwise
         if not is_it:
@@ -226,7 +226,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         )
         place = comparison.mixing or evidence.scan.forward
         subject = comparison.differing or "result"
-        yield Found(subject, what, place, probe, advice=FEATURES)
+        yield Hit(subject, what, place, probe, advice=FEATURES)
 
 
 def _is_of_state(probe: Probe) -> bool:
@@ -247,7 +247,7 @@ def _is_of_state(probe: Probe) -> bool:
 
 
 @rule("DP590", "unexplained-difference", "error", symptoms=("difference",), explains=())
-def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
+def unexplained_difference(evidence: Evidence) -> Iterator[Hit]:
     """Results or gradients differ from one GPU's, or cannot be joined, for a reason that no other rule knows.
 
     What happens: numbers, shapes or gradients are not those of one GPU, in eval mode and without random
@@ -261,7 +261,7 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
     """
     forward = evidence.scan.result
     for probe, _, error in gather_failures(evidence):
-        yield Found(error.message, f"the results cannot be gathered: {error}", forward, probe)
+        yield Hit(error.message, f"the results cannot be gathered: {error}", forward, probe)
     for probe in evidence.probes:
         comparison = probe.comparison
         if probe.raised is not None or probe.single.used_random:
@@ -269,13 +269,13 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
         if is_off(probe) and comparison.values_equal is False:
             gap = comparison.largest_difference
             what = f"{result_at(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
-            yield Found("values", what, forward, probe, symptoms=(f"difference of {probe}",))
+            yield Hit("values", what, forward, probe, symptoms=(f"difference of {probe}",))
         elif is_off(probe):
             what = "gradients differ from one GPU's, results do not"
-            yield Found("gradients", what, None, probe, symptoms=(f"difference of {probe}",))
+            yield Hit("gradients", what, None, probe, symptoms=(f"difference of {probe}",))
         elif comparison.values_equal is None and _has_another_shape(probe):
             what = f"{result_at(comparison.differing)} has another shape than on one GPU"
-            yield Found("shape", what, forward, probe, advice=of_any_rows(forward, probe))
+            yield Hit("shape", what, forward, probe, advice=of_any_rows(forward, probe))
 
 
 def _has_another_shape(probe: Probe) -> bool:

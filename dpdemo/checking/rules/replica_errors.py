@@ -9,14 +9,14 @@ from dpdemo.checking.questions.failures import (
     failures,
 )
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import TO_ITS_DEVICE, Found, advise, of_any_rows
+from dpdemo.checking.repairs import TO_ITS_DEVICE, Hit, advise, of_any_rows
 
 _AGAIN = "backward through the graph a second time"
 """An error of something that both runs of a check share, such as a cached tensor."""
 
 
 @rule("DP390", "replica-raised", "error", symptoms=("raises",))
-def replica_raised(evidence: Evidence) -> Iterator[Found]:
+def replica_raised(evidence: Evidence) -> Iterator[Hit]:
     """A replica fails, forward or backward, and one GPU does not, for a reason that no other rule knows.
 
     What happens: an exception with `Caught ... in replica i on device d`; or `loss.backward()` raises, where
@@ -32,23 +32,23 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
         if error.stage == "replicate" and "__new__" in error.message:
             what = f"a replica cannot be made: {error.message}"
             advice = advise("def __new__(cls, *args, **kwargs): ...", before="def __new__(cls, config): ...")
-            yield Found(error.message, what, None, probe, advice=advice)
+            yield Hit(error.message, what, None, probe, advice=advice)
         if error.stage != "replica" or error.replica is None:
             continue
         if not is_of_devices(error.message):
             what, place = f"replica {error.replica} raises {error}", error.place
             rows, about = of_any_rows(place, probe), (error.symptom,)
-            yield Found(str(place), what, place, probe, advice=rows, symptoms=about)
+            yield Hit(str(place), what, place, probe, advice=rows, symptoms=about)
     for probe in evidence.probes:
         backward = probe.comparison.backward_raised
         if backward is not None and _AGAIN not in backward.message:
             what = f"backward raises {backward}, and not on one GPU"
             saved = "ctx.save_for_backward({x})   # and in backward: ({x},) = ctx.saved_tensors"
-            yield Found(str(backward.place), what, backward.place, probe, advice=advise(saved))
+            yield Hit(str(backward.place), what, backward.place, probe, advice=advise(saved))
 
 
 @rule("DP391", "two-devices", "error", symptoms=("devices",))
-def two_devices(evidence: Evidence) -> Iterator[Found]:
+def two_devices(evidence: Evidence) -> Iterator[Hit]:
     """A replica mixes tensors of two GPUs, for a reason that no other rule knows.
 
     What happens: `Expected all tensors to be on the same device, but found at least two devices`.
@@ -60,4 +60,4 @@ def two_devices(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, error in crossed_devices(evidence):
         what = f"replica {error.replica}: {error}"
-        yield Found(str(error.place), what, error.place, probe, advice=TO_ITS_DEVICE)
+        yield Hit(str(error.place), what, error.place, probe, advice=TO_ITS_DEVICE)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dpdemo.checking.evidence import Evidence, Held, Probe
+from dpdemo.checking.evidence import Evidence, Holding, Probe
 from dpdemo.checking.fills import as_buffer, as_modules, on_inputs_device
 from dpdemo.checking.questions.failures import (
     crossed_devices,
@@ -14,14 +14,14 @@ from dpdemo.checking.questions.failures import (
 from dpdemo.checking.questions.results import is_off
 from dpdemo.checking.questions.words import article, attribute_at, listed
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import TO_ITS_DEVICE, Advice, Found, advise, first_call
+from dpdemo.checking.repairs import TO_ITS_DEVICE, Advice, Hit, advise, first_call
 from dpdemo.results.findings import Place, Severity
 
-_Suspect = tuple[Held, Place | None, Probe, bool]
+_Suspect = tuple[Holding, Place | None, Probe, bool]
 """A held object, a place, a probe that failed, and whether the functions that failed name the object."""
 
 
-def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
+def _suspects(evidence: Evidence, held: Sequence[Holding]) -> Iterator[_Suspect]:
     """List what is held and could have crossed devices, and whether the functions that failed name it."""
     crossings = list(crossed_devices(evidence))
     for item in held:
@@ -37,7 +37,7 @@ def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
 
 
 @rule("DP302", "plain-tensor", "error", explains=("devices", "difference"))
-def plain_tensor(evidence: Evidence) -> Iterator[Found]:
+def plain_tensor(evidence: Evidence) -> Iterator[Hit]:
     """A tensor on `self` that is no parameter and no buffer stays on GPU 0.
 
     What happens: `Expected all tensors to be on the same device, but found at least two devices, cuda:1 and
@@ -60,20 +60,20 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
         tensors = [each for each, *_ in suspects]
         subject, what = ",".join(each.path for each in tensors), _told(tensors) + " too" * (not is_named)
         advice = TO_ITS_DEVICE if tensor.holder else advise(_BUFFER, fill=as_buffer, name=tensor.name)
-        yield Found(subject, what, tensor.place or place, probe, None if is_named else "warning", advice)
+        yield Hit(subject, what, tensor.place or place, probe, None if is_named else "warning", advice)
     for tensor, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
         what = (
             f"`{tensor.path}` holds a parameter or buffer of the model, of shape {tensor.shape}: "
             "in every replica it is the original's, on GPU 0"
         )
         advice = advise('getattr(self.part, "weight")   # in forward, where it is used')
-        yield Found(tensor.path, what, tensor.place or place, probe, None if is_named else "warning", advice)
+        yield Hit(tensor.path, what, tensor.place or place, probe, None if is_named else "warning", advice)
 
 
 _BUFFER = "self.{name}.to({x}.device)   # where it is used; or register it as a buffer"
 
 
-def _told(tensors: Sequence[Held]) -> str:
+def _told(tensors: Sequence[Holding]) -> str:
     """Describe the tensors that one statement sets."""
     held = tensors[0]
     if len(tensors) > 1:
@@ -90,7 +90,7 @@ def _told(tensors: Sequence[Held]) -> str:
 
 
 @rule("DP303", "fixed-device", "error", symptoms=("moved",), explains=("devices", "difference"))
-def fixed_device(evidence: Evidence) -> Iterator[Found]:
+def fixed_device(evidence: Evidence) -> Iterator[Hit]:
     """Forward names a GPU.
 
     What happens: tensors are made on or moved to one GPU in all replicas: a two-device error in replica 1,
@@ -108,7 +108,7 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
             f"{event.detail}"
         )
         advice = advise("device={x}.device   # of a tensor that came with the chunk", fill=on_inputs_device)
-        yield Found(str(event.place or event.detail), what, event.place, probe, severity, advice)
+        yield Hit(str(event.place or event.detail), what, event.place, probe, severity, advice)
 
 
 _TIES = ("callable", "module", "holder", "outer", "named")
@@ -116,7 +116,7 @@ _TIES = ("callable", "module", "holder", "outer", "named")
 
 
 @rule("DP304", "original-module", "error", explains=("devices", "difference"))
-def original_module(evidence: Evidence) -> Iterator[Found]:
+def original_module(evidence: Evidence) -> Iterator[Hit]:
     """A list of modules, a bound method or a closure on `self` leads back to the original model.
 
     What happens: all replicas compute with the original's weights, on GPU 0: a two-device error in replica 1.
@@ -136,23 +136,23 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
             f"`{held.path}` is {_tie(held, is_forward=is_forward)}: "
             "in every replica it is the original's, on GPU 0"
         )
-        yield Found(held.path, what, held.place or place, probe, severity, _looked_up(held))
+        yield Hit(held.path, what, held.place or place, probe, severity, _looked_up(held))
     yield from _swapped(evidence)
     yield from _keyed(evidence)
     yield from _moved(evidence)
 
 
-def _moved(evidence: Evidence) -> Iterator[Found]:
+def _moved(evidence: Evidence) -> Iterator[Hit]:
     """Report modules outside of the model that each replica moves to its own GPU."""
     for probe, event in evidence.events("module"):
         what = (
             f"forward moves {article(event.detail)} outside of the model to the GPU of its replica: "
             "all replicas share it, and one takes it away while another computes with it"
         )
-        yield Found(str(event.place), what, event.place, probe, advice=_REGISTERED)
+        yield Hit(str(event.place), what, event.place, probe, advice=_REGISTERED)
 
 
-def _looked_up(held: Held) -> Advice:
+def _looked_up(held: Holding) -> Advice:
     """Advise a container that registers modules; a name to look up; or a part that is registered."""
     if held.kind in {"callable", "outer"}:
         return _FUNCTION
@@ -170,7 +170,7 @@ _FUNCTION = advise(
 )
 
 
-def _tie(held: Held, *, is_forward: bool) -> str:
+def _tie(held: Holding, *, is_forward: bool) -> str:
     """Write what leads back to the original."""
     if held.kind in {"callable", "outer"}:
         return f"{'a forward' if is_forward else held.holder} that holds {held.leads_to}"
@@ -180,16 +180,16 @@ def _tie(held: Held, *, is_forward: bool) -> str:
     return f"a list or attribute with {article(held.type)}{within}"
 
 
-def _compiled(evidence: Evidence) -> Iterator[Found]:
+def _compiled(evidence: Evidence) -> Iterator[Hit]:
     for path, kind in evidence.scan.module_types:
         if kind == "OptimizedModule":
             part = attribute_at(path, "model") if path else "model"
             what = f"`{path or evidence.scan.model}` is compiled: every replica calls the original's code"
-            yield Found(path, what, advice=_uncompiled(part, f"{part} = {part}._orig_mod"))
+            yield Hit(path, what, advice=_uncompiled(part, f"{part} = {part}._orig_mod"))
     for item in evidence.scan.of_kind("compiled"):
         part = attribute_at(item.path, "model").rpartition(".")[0]
         what = f"`{item.path}`: a compiled forward is the original's in every replica"
-        yield Found(item.path, what, advice=_uncompiled(part, f"{part}._compiled_call_impl = None"))
+        yield Hit(item.path, what, advice=_uncompiled(part, f"{part}._compiled_call_impl = None"))
 
 
 def _uncompiled(part: str, code: str) -> Advice:
@@ -198,7 +198,7 @@ def _uncompiled(part: str, code: str) -> Advice:
     return advise(after, before=before, part=part, code=code)
 
 
-def _swapped(evidence: Evidence) -> Iterator[Found]:
+def _swapped(evidence: Evidence) -> Iterator[Hit]:
     """Report modules outside of the model whose weights forward swaps, though no device was crossed."""
     if any(crossed_devices(evidence)):
         return
@@ -206,10 +206,10 @@ def _swapped(evidence: Evidence) -> Iterator[Found]:
     is_wrong = any(map(is_off, ran)) or any(failures(evidence))
     for item in evidence.scan.of_kind("outer") if ran else ():
         what = f"`{item.path}` is {_tie(item, is_forward=False)}: all replicas share that module at once"
-        yield Found(item.path, what, item.place, ran[0], None if is_wrong else "warning", _FUNCTION)
+        yield Hit(item.path, what, item.place, ran[0], None if is_wrong else "warning", _FUNCTION)
 
 
-def _keyed(evidence: Evidence) -> Iterator[Found]:
+def _keyed(evidence: Evidence) -> Iterator[Hit]:
     """Report dicts and sets keyed by parts of the model, where a replica looks up its own in vain."""
     for item in evidence.scan.of_kind("keyed"):
         keys = f"{item.leads_to} of the model"
@@ -219,13 +219,13 @@ def _keyed(evidence: Evidence) -> Iterator[Found]:
         for probe, error in failures(evidence):
             if looks_up_in_vain(error, item):
                 place, explains = item.place or error.place, (error.symptom,)
-                yield Found(item.path, what, place, probe, advice=advice, explains=explains)
+                yield Hit(item.path, what, place, probe, advice=advice, explains=explains)
         for probe in filter(is_off, evidence.probes):
-            yield Found(item.path, what, item.place, probe, advice=advice)
+            yield Hit(item.path, what, item.place, probe, advice=advice)
 
 
 @rule("DP310", "hooks", "warning")
-def hooks(evidence: Evidence) -> Iterator[Found]:
+def hooks(evidence: Evidence) -> Iterator[Hit]:
     """A hook is called once for each replica.
 
     What happens: it sees chunks, on different GPUs, in the order of threads; what it stores by name is that
@@ -249,11 +249,11 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
         errors = [error for _, error in failures(evidence) if found and reads_in_vain(error, found)]
         severity: Severity | None = "error" if errors or is_wrong else "info" if found is None else None
         explains = tuple(error.symptom for error in errors)
-        yield Found(held.path + held.type, what, held.place, None, severity, explains=explains)
+        yield Hit(held.path + held.type, what, held.place, None, severity, explains=explains)
 
 
 @rule("DP317", "hooks-in-forward", "error", explains=("rows", "raises", "difference"))
-def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
+def hooks_in_forward(evidence: Evidence) -> Iterator[Hit]:
     """Forward puts hooks into its modules at the first call, and each replica puts its own.
 
     What happens: a hook that a plain call registers once is there once for each GPU, so that outputs are
@@ -283,11 +283,11 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
             f"{first.parallel.text} under DataParallel"
         )
         severity: Severity | None = None if is_wrong else "info"
-        yield Found("hooks", what, evidence.scan.forward, probe, severity, first_call())
+        yield Hit("hooks", what, evidence.scan.forward, probe, severity, first_call())
     for probe, event in () if stays else evidence.events("hook"):
         what = (
             f"forward puts a hook into {article(event.detail)}, and replicas share that module's dict of "
             "hooks: it runs in the others too while it is there"
         )
         is_note = event.is_quiet and not is_off(probe)
-        yield Found(str(event.place), what, event.place, probe, "info" if is_note else None)
+        yield Hit(str(event.place), what, event.place, probe, "info" if is_note else None)

@@ -15,11 +15,11 @@ from dpdemo.checking.questions.failures import (
 )
 from dpdemo.checking.questions.words import attribute_at
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import Advice, Hit, advise
 
 
 @rule("DP308", "empty-parameters", "error")
-def empty_parameters(evidence: Evidence) -> Iterator[Found]:
+def empty_parameters(evidence: Evidence) -> Iterator[Hit]:
     """`parameters()` is empty in replicas.
 
     What happens: `StopIteration` from `next(self.parameters())`, `inputs argument to grad() cannot be
@@ -47,7 +47,7 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
             way = "state_dict" if event.kind == "state_dict" else "parameters"
             what = f"`{event.detail}.{way}()` is empty in replicas: {errors[0] if errors else result}"
             advice = _asked(evidence, event.detail) if errors or is_off else _UPDATE
-            yield Found(str(event.place), what, event.place, probe, advice=advice, explains=explains)
+            yield Hit(str(event.place), what, event.place, probe, advice=advice, explains=explains)
 
 
 _UPDATE = advise(
@@ -74,7 +74,7 @@ def _is_off(probe: Probe) -> bool:
 
 
 @rule("DP312", "deepcopy-in-forward", "error")
-def deepcopy_in_forward(evidence: Evidence) -> Iterator[Found]:
+def deepcopy_in_forward(evidence: Evidence) -> Iterator[Hit]:
     """Forward copies a module.
 
     What happens: `Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol`.
@@ -87,11 +87,11 @@ def deepcopy_in_forward(evidence: Evidence) -> Iterator[Found]:
     for probe, error in failures(evidence):
         if tells("DP312", error) and error.stage == "replica":
             what = "parameters of a replica cannot be deep-copied"
-            yield Found(str(error.place), what, error.place, probe, explains=(error.symptom,))
+            yield Hit(str(error.place), what, error.place, probe, explains=(error.symptom,))
 
 
 @rule("DP314", "parameter-subclass", "error")
-def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
+def parameter_subclass(evidence: Evidence) -> Iterator[Hit]:
     """A parameter has attributes or a class of its own, which replicas lose.
 
     What happens: `'Tensor' object has no attribute 'quant_state'` in replica 0; `isinstance(w,
@@ -115,4 +115,4 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
             advice = advise(
                 "self.weight_{name}   # an attribute of the module; set it in __init__", name=lost[1]
             )
-            yield Found(item.path, what, error.place, probe, advice=advice, explains=(error.symptom,))
+            yield Hit(item.path, what, error.place, probe, advice=advice, explains=(error.symptom,))

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from dpdemo.checking.evidence import Cache, Evidence, Probe, Raised, StateChange
+from dpdemo.checking.evidence import Cache, Evidence, Probe, RaisedError, StateChange
 from dpdemo.checking.questions.failures import crossed_devices
 from dpdemo.checking.questions.state import by_cause, changes_of, place_of
 from dpdemo.checking.questions.words import listed, words
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise
+from dpdemo.checking.repairs import Hit, advise
 from dpdemo.checking.rules.replica_state import note_of_all
 
 _EMPTY = {"list": "[]", "dict": "{}", "set": "set()", "OrderedDict": "{}", "defaultdict": "{}"}
@@ -16,7 +16,7 @@ _OWN = "{name} = {empty}   # in forward, one for each call; return what must sta
 
 
 @rule("DP309", "shared-container", "error", explains=("raises", "devices", "difference"), of_training=True)
-def shared_container(evidence: Evidence) -> Iterator[Found]:
+def shared_container(evidence: Evidence) -> Iterator[Hit]:
     """A list or dict on `self` is shared by all replicas.
 
     What happens: each replica appends to the same list, in the order of threads; in a dict each overwrites
@@ -70,7 +70,7 @@ def _is_met_at(change: StateChange, evidence: Evidence) -> bool:
 _APPENDED = ("list", "deque", "set")
 
 
-def _written_by_all(paths: Sequence[str], probe: Probe, change: StateChange) -> Found:
+def _written_by_all(paths: Sequence[str], probe: Probe, change: StateChange) -> Hit:
     """Report containers that all replicas write to."""
     what = (
         f"{_called(paths)} written by all replicas at once: {words(change.single)} after a call on one GPU, "
@@ -81,7 +81,7 @@ def _written_by_all(paths: Sequence[str], probe: Probe, change: StateChange) -> 
         advice = advise("self.{name}[(key, {x}.device)]   # an entry of each GPU's own", name=change.name)
     else:
         advice = advise(_OWN, name=change.name, empty=_EMPTY.get(kind, "..."))
-    return Found(change.path, what, place_of(change), probe, advice=advice, set_at=change.place)
+    return Hit(change.path, what, place_of(change), probe, advice=advice, set_at=change.place)
 
 
 def _called(paths: Sequence[str]) -> str:
@@ -89,7 +89,7 @@ def _called(paths: Sequence[str]) -> str:
     return f"{listed(list(paths))} {'is' if len(paths) == 1 else 'are one object, which is'}"
 
 
-def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Found]:
+def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Hit]:
     """Report containers that are as before when a call is over, and that replicas meet at meanwhile."""
     ran = next((probe for probe in evidence.probes if probe.call and len(probe.call.replicas) > 1), None)
     known = {*told, *evidence.scan.meetings}
@@ -101,10 +101,10 @@ def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Found]:
                 "has put there"
             )
             advice = advise(_OWN, name=paths[0].rpartition(".")[2], empty="[]")
-            yield Found(",".join(paths), what, place or evidence.scan.forward, ran, None, advice, place)
+            yield Hit(",".join(paths), what, place or evidence.scan.forward, ran, None, advice, place)
 
 
-def _caches(evidence: Evidence) -> Iterator[Found]:
+def _caches(evidence: Evidence) -> Iterator[Hit]:
     """Report tensors that are kept outside of the model for all GPUs, where a replica has mixed devices."""
     told = set()
     for probe, error in crossed_devices(evidence):
@@ -119,10 +119,10 @@ def _caches(evidence: Evidence) -> Iterator[Found]:
                 )
                 key = "{name}[(key, {x}.device)]   # a key that names the GPU, where it is read and written"
                 advice = advise(key, name=cache.name)
-                yield Found(cache.name, what, error.place, probe, advice=advice)
+                yield Hit(cache.name, what, error.place, probe, advice=advice)
 
 
-def _is_named(cache: Cache, error: Raised) -> bool:
+def _is_named(cache: Cache, error: RaisedError) -> bool:
     """Whether the functions that an exception went through name a cache, or a function that does."""
     names = "|".join(map(re.escape, [cache.name, *(cache.users - {"forward", "__init__", "<lambda>"})]))
     return re.search(rf"\b({names})\b", error.source) is not None

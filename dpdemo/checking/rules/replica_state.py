@@ -16,12 +16,12 @@ from dpdemo.checking.questions.state import (
 )
 from dpdemo.checking.questions.words import article, listed, words
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import Advice, Hit, advise
 from dpdemo.results.findings import Severity
 
 
 @rule("DP301", "lost-state", "error", of_training=True)
-def lost_state(evidence: Evidence) -> Iterator[Found]:
+def lost_state(evidence: Evidence) -> Iterator[Hit]:
     """Attributes that forward sets on `self` are lost.
 
     What happens: counters stay at zero, remembered features stay None, `self.w = Parameter(...)` does not
@@ -47,7 +47,7 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         advice = _outside(change, probe.batch_size)
         about = ("assigned", f"assigned {change.path}") if change.kind == "parameter" else ()
         place = place_of(change)
-        yield Found(change.path, what, place, probe, severity, advice, change.place, symptoms=about)
+        yield Hit(change.path, what, place, probe, severity, advice, change.place, symptoms=about)
     yield from note_of_all(harmless, _UNNEEDED)
 
 
@@ -55,12 +55,12 @@ _UNNEEDED = "set in forward and lost with the replicas: nothing that forward com
 _FOLLOWED = "; autograd follows it, as a loss that is read after the call"
 
 
-def note_of_all(harmless: dict[str, Change], what: str) -> Iterator[Found]:
+def note_of_all(harmless: dict[str, Change], what: str) -> Iterator[Hit]:
     """Make one note of all state that nothing depends on."""
     for probe, first in list(harmless.values())[:1]:
         paths = list(harmless)
         told = f"{listed(paths)} {'is' if len(paths) == 1 else 'are'} {what}"
-        yield Found("harmless", told, first.place, probe, "info")
+        yield Hit("harmless", told, first.place, probe, "info")
 
 
 def _told(change: StateChange) -> str:
@@ -124,7 +124,7 @@ def _is_below(change: StateChange, probe: Probe) -> bool:
 
 
 @rule("DP305", "buffer", "error", of_training=True)
-def buffer(evidence: Evidence) -> Iterator[Found]:
+def buffer(evidence: Evidence) -> Iterator[Hit]:
     """A buffer is updated by the first chunk only, or not at all.
 
     What happens: a running average, a queue or a counter in a buffer follows chunk 0 and ignores the
@@ -147,7 +147,7 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
         change = changes[found[0][1].path]
         for probe in {id(probe): probe for probe, _ in found}.values():
             advice = _of_buffer(change, probe, evidence)
-            yield Found(subject, what, place_of(change), probe, None, advice, change.place)
+            yield Hit(subject, what, place_of(change), probe, None, advice, change.place)
     yield from note_of_all(harmless, _UNNEEDED)
 
 
@@ -188,7 +188,7 @@ def _told_of(alike: Iterable[StateChange]) -> str:
 
 
 @rule("DP306", "batchnorm-statistics", "warning", explains=(), of_training=True)
-def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
+def batchnorm_statistics(evidence: Evidence) -> Iterator[Hit]:
     """BatchNorm takes its statistics a chunk at a time, and keeps those of chunk 0.
 
     What happens: in training each replica normalises with the mean of its own chunk, and the running
@@ -224,10 +224,10 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
                     "patch_replication_callback(dp)   # of the same package; or its DataParallelWithCallback",
                     before="dp = nn.DataParallel(model)",
                 )
-            yield Found("BatchNorm", what, norm.place if norm else None, probe, advice=advice)
+            yield Hit("BatchNorm", what, norm.place if norm else None, probe, advice=advice)
 
 
-def _clamped(evidence: Evidence) -> Iterator[Found]:
+def _clamped(evidence: Evidence) -> Iterator[Hit]:
     """Report norms with whole-batch statistics where results still differ from one GPU's."""
     for probe in evidence.probes:
         norms = synchronised(evidence, probe)
@@ -240,7 +240,7 @@ def _clamped(evidence: Evidence) -> Iterator[Found]:
                 "several replicas the variance is clamped to eps, where a plain call adds eps to it"
             )
             explains = (f"difference of {probe}",)
-            yield Found("clamp", what, norms[0].place, probe, "info", explains=explains)
+            yield Hit("clamp", what, norms[0].place, probe, "info", explains=explains)
 
 
 def _group_norm(norm: Norm | None) -> Advice | None:
@@ -261,7 +261,7 @@ def _group_norm(norm: Norm | None) -> Advice | None:
 
 
 @rule("DP307", "sync-batchnorm", "warning", explains=())
-def sync_batchnorm(evidence: Evidence) -> Iterator[Found]:
+def sync_batchnorm(evidence: Evidence) -> Iterator[Hit]:
     """SyncBatchNorm synchronises nothing under DataParallel.
 
     What happens: it works as plain BatchNorm, without a word: each replica normalises with its own chunk.
@@ -276,4 +276,4 @@ def sync_batchnorm(evidence: Evidence) -> Iterator[Found]:
         if kind == "SyncBatchNorm":
             what = f"`{path}` is a SyncBatchNorm: here it works as plain BatchNorm"
             norm = norms.get(path)
-            yield Found("SyncBatchNorm", what, norm.place if norm else None, advice=_group_norm(norm))
+            yield Hit("SyncBatchNorm", what, norm.place if norm else None, advice=_group_norm(norm))

@@ -4,19 +4,19 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Evidence, Probe, StateChange, Written
+from dpdemo.checking.evidence import Evidence, Probe, StateChange, WriteStatement
 from dpdemo.checking.fills import after_the_call
 from dpdemo.checking.questions.failures import questions_for_parameters
 from dpdemo.checking.questions.results import is_off
 from dpdemo.checking.questions.state import changes_of, gets_other_data, place_of
 from dpdemo.checking.questions.words import attribute_at, listed
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import Advice, Hit, advise
 from dpdemo.results.findings import Severity
 
 
 @rule("DP311", "gradients-in-forward", "error", explains=("parameters", "raises", "difference"))
-def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
+def gradients_in_forward(evidence: Evidence) -> Iterator[Hit]:
     """Gradients are touched inside forward.
 
     What happens: `zero_grad()` has no effect there, `.grad` is None, and a `backward()` adds to the model's
@@ -34,17 +34,17 @@ def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
                 f"forward goes backward in each of the {len(call.replicas)} replicas: the model's gradients "
                 "receive each one's"
             )
-            yield Found("gradients", what, event.place, probe)
+            yield Hit("gradients", what, event.place, probe)
         for text in () if backward else call.warnings:  # what else touches gradients goes with it
             if "zero_grad() from a module created with nn.DataParallel" in text:
-                yield Found("zero_grad", "`zero_grad()` in forward has no effect in replicas", None, probe)
+                yield Hit("zero_grad", "`zero_grad()` in forward has no effect in replicas", None, probe)
             elif ".grad attribute of a Tensor that is not a leaf" in text:
                 what = "`.grad` of a parameter is None in replicas: there it is a copy"
-                yield Found(".grad", what, None, probe)
+                yield Hit(".grad", what, None, probe)
 
 
 @rule("DP313", "parameter-changed", "error", symptoms=("parameters",), of_training=True)
-def parameter_changed(evidence: Evidence) -> Iterator[Found]:
+def parameter_changed(evidence: Evidence) -> Iterator[Hit]:
     """Forward changes a parameter in place.
 
     What happens: with gradients on, `Output 0 of BroadcastBackward is a view and ... modified inplace`. Where
@@ -84,7 +84,7 @@ def _is_of_a_list(change: StateChange, probe: Probe) -> bool:
     return not change.written.text and any(map(questions_for_parameters, probe.calls))
 
 
-def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence) -> Found:
+def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence) -> Hit:
     """Report parameters that a line of forward changes; a note where all is as on one GPU."""
     change, paths = alike[0], [item.path for item in alike]
     runs = not any(call.errors for _, call in evidence.calls)
@@ -98,7 +98,7 @@ def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence
     advice = _outside(attribute_at(change.path, "model.module"), change.written)
     severity: Severity | None = "info" if is_as_alone else None
     explains, place = _explained(paths, evidence), place_of(change)
-    return Found(",".join(paths), what, place, probe, severity, advice, change.place, explains=explains)
+    return Hit(",".join(paths), what, place, probe, severity, advice, change.place, explains=explains)
 
 
 def _explained(paths: list[str], evidence: Evidence) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def _explained(paths: list[str], evidence: Evidence) -> tuple[str, ...]:
     return (*(f"assigned {path}" for path in paths), *(error.symptom for error in errors))
 
 
-def _refused(evidence: Evidence) -> Iterator[Found]:
+def _refused(evidence: Evidence) -> Iterator[Hit]:
     """Report replicas that autograd has not let change a parameter, or freeze it."""
     for probe, call in evidence.calls:
         for error in call.errors:
@@ -119,16 +119,16 @@ def _refused(evidence: Evidence) -> Iterator[Found]:
                     else "forward changes a parameter in place, which replica 0 holds as a view"
                 )
                 advice, explains = _outside("model.module"), (error.symptom,)
-                yield Found(str(error.place), what, error.place, probe, advice=advice, explains=explains)
+                yield Hit(str(error.place), what, error.place, probe, advice=advice, explains=explains)
 
 
-def _outside(there: str, written: Written = Written()) -> Advice:  # noqa: B008 - it is frozen
+def _outside(there: str, written: WriteStatement = WriteStatement()) -> Advice:  # noqa: B008 - it is frozen
     """Advise to change a parameter after the call."""
     code = "with torch.no_grad():   # after the call, on what was gathered\n    {there} ..."
     return advise(code, fill=after_the_call if written.stands_alone else None, there=there)
 
 
-def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
+def _shortened(probe: Probe | None, evidence: Evidence) -> Hit:
     """Tell of embeddings with a `max_norm`."""
     paths = [path for path, _ in evidence.scan.shortened]
     is_single = len(paths) == 1
@@ -145,4 +145,4 @@ def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
     )
     weights = [f"{path}.weight" for path in paths]
     explains = _explained(weights, evidence)
-    return Found(",".join(weights), what, place, probe, advice=advice, explains=explains)
+    return Hit(",".join(weights), what, place, probe, advice=advice, explains=explains)

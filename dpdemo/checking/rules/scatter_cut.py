@@ -15,12 +15,12 @@ from dpdemo.checking.questions.arguments import (
 from dpdemo.checking.questions.failures import failures, may_be_of_sizes
 from dpdemo.checking.questions.words import listed, top_name
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise, change_call, padded
+from dpdemo.checking.repairs import Advice, Hit, advise, change_call, padded
 from dpdemo.results.findings import Severity
 
 
 @rule("DP201", "truncated-batch", "error", symptoms=("cut",), explains=("raises", "difference"))
-def truncated_batch(evidence: Evidence) -> Iterator[Found]:
+def truncated_batch(evidence: Evidence) -> Iterator[Hit]:
     """One short tensor cuts the whole batch short, without a word.
 
     What happens: a tensor with fewer rows than the batch gives fewer chunks, and all other arguments are
@@ -36,7 +36,7 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
         rows = delivered_rows(call)
         if not call.replicas or rows >= call.rows or call.pictures:
             continue
-        states = _refused_states(call, evidence)
+        states = hidden_states(evidence) if call.raised is not None or call.errors else set()
         others = {*states, *must_stay_whole(evidence)}
         samples = in_lists_of_samples(evidence)
         short = [leaf for leaf in short_arguments(call) if leaf.path not in others]
@@ -50,17 +50,12 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
             f"of {call.num_gpus} GPUs"
         )
         explains = _arguments(*names)
-        yield Found(",".join(names), what, evidence.scan.forward, probe, advice=advice, explains=explains)
+        yield Hit(",".join(names), what, evidence.scan.forward, probe, advice=advice, explains=explains)
 
 
 def _arguments(*paths: str) -> tuple[str, ...]:
     """Name some arguments as symptoms."""
     return tuple(f"argument {path}" for path in paths)
-
-
-def _refused_states(call: Call, evidence: Evidence) -> set[str]:
-    """Name the hidden states, where something raises that got a part of them."""
-    return hidden_states(evidence) if call.raised is not None or call.errors else set()
 
 
 def _kept_whole(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> Advice:
@@ -101,7 +96,7 @@ def _is_graph(leaf: Leaf) -> bool:
 
 
 @rule("DP203", "missing-argument", "error", symptoms=("cut",))
-def missing_argument(evidence: Evidence) -> Iterator[Found]:
+def missing_argument(evidence: Evidence) -> Iterator[Hit]:
     """A replica is called without an argument that was passed.
 
     What happens: `forward() missing 1 required positional argument` in a replica that got no chunk, at the
@@ -132,7 +127,7 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
                 )
                 severity: Severity | None = None if probe.is_real else "warning"
                 advice = _by_keyword(path, call, evidence)
-                yield Found(
+                yield Hit(
                     path, what, evidence.scan.forward, probe, severity, advice,
                     symptoms=("missing",) if is_missing else (),
                     explains=tuple(error.symptom for error in call.errors if tells("DP203", error)),
@@ -160,18 +155,18 @@ def _by_keyword(path: str, call: Call, evidence: Evidence) -> Advice:
     return change_call(call, **{name: name for name, _ in call.argument_structures})
 
 
-def _unlike_counts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
+def _unlike_counts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Hit]:
     """Report positional and keyword arguments that give different numbers of chunks."""
     short = short_arguments(call)
     fewest = min(short, key=lambda leaf: leaf.size(call.dim) or 0, default=None)
     name = fewest.path if fewest else "the keyword arguments"
     what = f"`{name}` gives fewer than {call.num_gpus} chunks, the other side more: {call.raised}"
     advice, symptoms = _by_keyword(name, call, evidence), _arguments(name)
-    yield Found(name, what, evidence.scan.forward, probe, advice=advice, symptoms=symptoms)
+    yield Hit(name, what, evidence.scan.forward, probe, advice=advice, symptoms=symptoms)
 
 
 @rule("DP205", "split-constant", "error", symptoms=("cut",), explains=("raises", "rows", "difference"))
-def split_constant(evidence: Evidence) -> Iterator[Found]:
+def split_constant(evidence: Evidence) -> Iterator[Hit]:
     """A tensor that belongs to the whole batch is cut with it.
 
     What happens: a matrix, class weights or a graph is cut into chunks like the samples. Shapes no longer
@@ -195,7 +190,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 f"`{leaf.path}` of shape {leaf.shape} relates each row of the batch to every other, and is "
                 f"cut with it: no replica sees it whole ({call.raised})"
             )
-            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=padded("one graph"))
+            yield Hit(leaf.path, what, evidence.scan.forward, probe, advice=padded("one graph"))
         # where a replica raises, it was run again with its arguments whole
         was_refuted = call.raised is not None and call.raised.stage == "replica"
         for leaf in () if leaves or related else _of_other_sizes(probe, call, evidence):
@@ -204,7 +199,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 "chunks, and no replica sees it whole" + (f" ({call.raised})" if call.raised else "")
             )
             advice = None if was_refuted else _kept_whole([leaf], call, evidence)
-            yield Found(
+            yield Hit(
                 leaf.path, what, evidence.scan.forward, probe, advice=advice, symptoms=_arguments(leaf.path)
             )
 
@@ -238,7 +233,7 @@ def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Le
         yield leaf
 
 
-def _cut_constants(leaves: Sequence[Leaf], probe: Probe, call: Call, evidence: Evidence) -> Found:
+def _cut_constants(leaves: Sequence[Leaf], probe: Probe, call: Call, evidence: Evidence) -> Hit:
     """Report arguments that were found to be meant whole, by giving them whole to each replica."""
     names = [leaf.path for leaf in leaves]
     it, is_cut = ("it", "is cut") if len(names) == 1 else ("them", "are cut")
@@ -251,11 +246,11 @@ def _cut_constants(leaves: Sequence[Leaf], probe: Probe, call: Call, evidence: E
     what = f"{listed(names)} {is_cut} into chunks with the batch, and {ending}"
     advice = _kept_whole(leaves, call, evidence)
     place, about = evidence.scan.forward, _arguments(*names)
-    return Found(",".join(names), what, place, probe, advice=advice, symptoms=about, explains=("missing",))
+    return Hit(",".join(names), what, place, probe, advice=advice, symptoms=about, explains=("missing",))
 
 
 @rule("DP206", "scalar-argument", "error", explains=("missing", "difference"))
-def scalar_argument(evidence: Evidence) -> Iterator[Found]:
+def scalar_argument(evidence: Evidence) -> Iterator[Hit]:
     """A tensor without dimensions cannot be scattered.
 
     What happens: `RuntimeError: chunk expects at least a 1-dimensional tensor`, before any replica runs.
@@ -276,7 +271,7 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
                     f"cut ({error.message})"
                 )
                 advice = _of_a_number(leaf, call, evidence)
-                yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
+                yield Hit(leaf.path, what, evidence.scan.forward, probe, advice=advice)
 
 
 def _of_a_number(leaf: Leaf, call: Call, evidence: Evidence) -> Advice:

@@ -9,11 +9,11 @@ from dpdemo.checking.questions.arguments import lists_of, lists_of_samples, reac
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import article, top_name, words
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise, change_call, padded
+from dpdemo.checking.repairs import Advice, Hit, advise, change_call, padded
 
 
 @rule("DP207", "replicated-batch", "error", explains=("raises", "rows", "difference"))
-def replicated_batch(evidence: Evidence) -> Iterator[Found]:
+def replicated_batch(evidence: Evidence) -> Iterator[Hit]:
     """A batch that is no tensor goes to every replica whole.
 
     What happens: each replica works on all samples of a list, an array or a batch object: outputs have n
@@ -31,17 +31,17 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
             continue
         for name, what, advice in _whole_batches(probe, call):
             told = f"`{name}` ({what}) is not cut: each of the {len(call.replicas)} replicas gets all of it"
-            yield Found(name, told, forward, probe, advice=advice)
+            yield Hit(name, told, forward, probe, advice=advice)
         for name, number in lists_of_samples(call).items():
             told = (
                 f"`{name}` is a list of {number}, one for each sample: scatter opens it and cuts each "
                 "tensor in it along its first dimension"
             )
             explains = ("cut",) if number != call.rows else ()  # those are the rows of one sample
-            yield Found(name, told, forward, probe, advice=_stacked(name, call), explains=explains)
+            yield Hit(name, told, forward, probe, advice=_stacked(name, call), explains=explains)
         if not any(leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments):
             told = f"no argument is a tensor: each of the {len(call.replicas)} replicas runs on all of them"
-            yield Found("no tensor", told, forward, probe)
+            yield Hit("no tensor", told, forward, probe)
 
 
 def _stacked(name: str, call: Call) -> Advice:
@@ -87,7 +87,7 @@ def _as_tensor(path: str, leaves: list[Leaf], call: Call) -> Advice | None:
 
 
 @rule("DP208", "opaque-tensors", "error", explains=("raises", "devices", "rows", "difference"))
-def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
+def opaque_tensors(evidence: Evidence) -> Iterator[Hit]:
     """An argument of a class of its own is not split as a tensor is.
 
     What happens: tensors inside an object are neither cut nor moved: every replica gets the same object, on
@@ -109,12 +109,12 @@ def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
                     f"`{leaf.path}` is {article(leaf.type)} that holds {leaf.tensors_inside[0]}: scatter "
                     "does not look inside"
                 )
-                yield Found(leaf.path, what, forward, probe, advice=_opened(leaf, call))
+                yield Hit(leaf.path, what, forward, probe, advice=_opened(leaf, call))
         for name, kind, is_dict in _own_containers(call):
             plain = f"{'dict' if is_dict else 'list'}({name})"
             if call.replicas and _is_lost(name, call):
                 what = f"`{name}` is {article(kind)}, which scatter builds anew without what is in it"
-                yield Found(name, what, forward, probe, advice=change_call(call, **{name: plain}))
+                yield Hit(name, what, forward, probe, advice=change_call(call, **{name: plain}))
         yield from _lost_classes(probe, call, evidence)
     for probe, error in failures(evidence):
         if probe.call is None or error.stage != "scatter" or error.type != "TypeError":
@@ -124,7 +124,7 @@ def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
             if odd:
                 kind = article(odd[1])
                 what = f"`{name}` is or holds {kind}, which scatter cannot build anew: {error.message}"
-                yield Found(
+                yield Hit(
                     name, what, forward, probe, advice=change_call(probe.call, **{name: f"dict({name})"})
                 )
 
@@ -151,7 +151,7 @@ def _is_lost(name: str, call: Call) -> bool:
     return bool(given) and not any(leaf.path != name for leaf in received)
 
 
-def _lost_classes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
+def _lost_classes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Hit]:
     """Report tensors of a class of their own that come to replicas as plain ones, where that does harm."""
     is_harmless = probe.comparison.values_equal is True and call.raised is None
     for leaf in () if is_harmless else call.tensor_arguments:
@@ -162,11 +162,11 @@ def _lost_classes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Foun
             what = f"`{leaf.path}` is {article(leaf.type)}, and comes to replicas as a plain Tensor"
             code = "{name} = {name}.as_subclass({type})   # at the beginning of forward"
             advice = advise(code, name=leaf.path, type=leaf.type)
-            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
+            yield Hit(leaf.path, what, evidence.scan.forward, probe, advice=advice)
 
 
 @rule("DP210", "input-changed", "warning")
-def input_changed(evidence: Evidence) -> Iterator[Found]:
+def input_changed(evidence: Evidence) -> Iterator[Hit]:
     """Forward changes an input in place, and the caller sees a part of it.
 
     What happens: after the call only the rows of chunk 0 are changed.
@@ -185,7 +185,7 @@ def input_changed(evidence: Evidence) -> Iterator[Found]:
                 place = change.written.place or evidence.scan.forward
                 clone = "{name} = {name}.clone()   # before it is changed in place"
                 advice = advise(clone, fill=_cloned_before, name=change.path)
-                yield Found(change.path, what, place, probe, advice=advice)
+                yield Hit(change.path, what, place, probe, advice=advice)
 
 
 def _cloned_before(line: str, names: Names) -> str:
@@ -193,7 +193,7 @@ def _cloned_before(line: str, names: Names) -> str:
 
 
 @rule("DP211", "shared-argument", "warning")
-def shared_argument(evidence: Evidence) -> Iterator[Found]:
+def shared_argument(evidence: Evidence) -> Iterator[Hit]:
     """Forward writes to an argument that all replicas share.
 
     What happens: a list or object passed in is written to by n threads: n times the entries, in any order. A
@@ -215,7 +215,7 @@ def shared_argument(evidence: Evidence) -> Iterator[Found]:
                 )
                 place = change.written.place or evidence.scan.forward
                 is_note = change.is_lost and not _adds_to(change)
-                yield Found(change.path, what, place, probe, "info" if is_note else None)
+                yield Hit(change.path, what, place, probe, "info" if is_note else None)
 
 
 def _adds_to(change: StateChange) -> bool:

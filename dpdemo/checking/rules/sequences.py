@@ -9,11 +9,11 @@ from dpdemo.checking.questions.arguments import hidden_states, is_hidden_state, 
 from dpdemo.checking.questions.failures import failures, gather_failures
 from dpdemo.checking.questions.words import listed, top_name
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Found, advise, change_call, padded
+from dpdemo.checking.repairs import Hit, advise, change_call, padded
 
 
 @rule("DP212", "hidden-state", "error", explains=("raises", "difference"))
-def hidden_state(evidence: Evidence) -> Iterator[Found]:
+def hidden_state(evidence: Evidence) -> Iterator[Hit]:
     """An RNN's hidden state has the batch on dimension 1.
 
     What happens: `Expected hidden[0] size (1, 2, 5), got [1, 8, 5]` in a replica.
@@ -40,14 +40,14 @@ def hidden_state(evidence: Evidence) -> Iterator[Found]:
         if call is not None and turned:
             advice = change_call(call, "and the same back in forward", **turned)
         told, explains = f"{what}: {error.message}", tuple(f"argument {state}" for state in states)
-        yield Found(",".join(names) or "hidden", told, error.place, probe, advice=advice, explains=explains)
+        yield Hit(",".join(names) or "hidden", told, error.place, probe, advice=advice, explains=explains)
 
 
 _WHOLE = "the state is made for the whole batch"
 
 
 @rule("DP214", "packed-sequence", "error", explains=("cut", "raises", "rows", "difference"))
-def packed_sequence(evidence: Evidence) -> Iterator[Found]:
+def packed_sequence(evidence: Evidence) -> Iterator[Hit]:
     """Packed sequences do not survive the split.
 
     What happens: a PackedSequence as argument: `batch_sizes should always be on CPU`. Packed and unpacked in
@@ -69,7 +69,7 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
                 what = f"`{name}` is a PackedSequence: scatter cuts its parts apart"
                 note = "padded, with its lengths; packed again in forward"
                 advice = change_call(call, note, **{name: f"pad_packed_sequence({name}, batch_first=True)"})
-                yield Found(name, what, forward, probe, advice=advice)
+                yield Hit(name, what, forward, probe, advice=advice)
     yield from _joined_samples(evidence)
     if evidence.scan.pads_alone:
         for probe, _, error in gather_failures(evidence):
@@ -78,10 +78,10 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
                     "pad_packed_sequence without total_length pads each chunk to its own longest: "
                     f"{error.message}"
                 )
-                yield Found("pad_packed_sequence", what, forward, probe, advice=advise())
+                yield Hit("pad_packed_sequence", what, forward, probe, advice=advise())
 
 
-def _joined_samples(evidence: Evidence) -> Iterator[Found]:
+def _joined_samples(evidence: Evidence) -> Iterator[Hit]:
     """Report samples of unequal length that are joined along the dimension that is cut."""
     for probe, call in evidence.calls:
         joined, by = packed_arguments(probe, call)
@@ -93,11 +93,11 @@ def _joined_samples(evidence: Evidence) -> Iterator[Found]:
             )
             names = [*joined, *by]
             advice = padded(" and ".join(names))
-            yield Found(",".join(names), what, evidence.scan.forward, probe, advice=advice)
+            yield Hit(",".join(names), what, evidence.scan.forward, probe, advice=advice)
 
 
 @rule("DP215", "cpu-lengths", "error")
-def cpu_lengths(evidence: Evidence) -> Iterator[Found]:
+def cpu_lengths(evidence: Evidence) -> Iterator[Hit]:
     """Lengths that must be on the CPU reach the replicas on their GPUs.
 
     What happens: `'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor`, where a
@@ -113,11 +113,11 @@ def cpu_lengths(evidence: Evidence) -> Iterator[Found]:
             what = f"scatter moves the lengths: {error.message}"
             to_cpu = swapped(r"(pack_padded_sequence\([^,]+,\s*[\w.\[\]]+)", r"\1.cpu()")
             advice, explains = advise(fill=to_cpu), (error.symptom,)
-            yield Found(str(error.place), what, error.place, probe, advice=advice, explains=explains)
+            yield Hit(str(error.place), what, error.place, probe, advice=advice, explains=explains)
 
 
 @rule("DP216", "other-dimension", "error", explains=("cut", "raises", "rows", "difference"))
-def other_dimension(evidence: Evidence) -> Iterator[Found]:
+def other_dimension(evidence: Evidence) -> Iterator[Hit]:
     """The batch is on another dimension than the one that is cut.
 
     What happens: a recurrent layer without `batch_first`, a transformer of (time, batch, features): time is
@@ -143,14 +143,14 @@ def other_dimension(evidence: Evidence) -> Iterator[Found]:
             )
             now, better = (f"nn.DataParallel(model{_as_option(each)})" for each in (call.dim, dim))
             advice = advise(better, before=now)
-            yield Found("dim", what, evidence.scan.forward, probe, advice=advice)
+            yield Hit("dim", what, evidence.scan.forward, probe, advice=advice)
 
 
 def _as_option(dim: int) -> str:
     return f", dim={dim}" if dim else ""
 
 
-def _unlike(probe: Probe, call: Call, evidence: Evidence) -> Found:
+def _unlike(probe: Probe, call: Call, evidence: Evidence) -> Hit:
     """Report arguments that have the batch on different dimensions."""
     dims = dict(probe.comparison.batch_dims)
     here, there = (
@@ -163,7 +163,7 @@ def _unlike(probe: Probe, call: Call, evidence: Evidence) -> Found:
     )
     turned = {path: f"{path}.transpose({call.dim}, {other})" for path in there if top_name(path) == path}
     advice = change_call(call, "and the same back in forward", **turned)
-    return Found("dim", what, evidence.scan.forward, probe, advice=advice)
+    return Hit("dim", what, evidence.scan.forward, probe, advice=advice)
 
 
 def _has(names: list[str]) -> str:

@@ -7,11 +7,11 @@ from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.fills import swapped
 from dpdemo.checking.questions.failures import draws_its_own, failures
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.checking.repairs import Advice, Hit, advise
 
 
 @rule("DP601", "autocast", "error")
-def autocast(evidence: Evidence) -> Iterator[Found]:
+def autocast(evidence: Evidence) -> Iterator[Hit]:
     """Autocast around the call has another type in the replicas.
 
     What happens: under `autocast("cuda", dtype=torch.bfloat16)` replicas compute in float16, without a
@@ -32,7 +32,7 @@ def autocast(evidence: Evidence) -> Iterator[Found]:
             what = f"{name} is {mine} around the call and {its} in replicas"
             code = f'torch.autocast("{kind}", dtype=torch.{mine})'
             advice = _autocast(code, is_replicas=not any(evidence.scan.wrappers)) if mine != "off" else None
-            yield Found(name, what, evidence.scan.forward, probe, advice=advice)
+            yield Hit(name, what, evidence.scan.forward, probe, advice=advice)
 
 
 def _autocast(code: str, *, is_replicas: bool) -> Advice:
@@ -53,7 +53,7 @@ def _settings(evidence: Evidence) -> Iterator[tuple[Probe, Call, str, str, str]]
 
 
 @rule("DP602", "thread-state", "warning", explains=("devices", "difference"))
-def thread_state(evidence: Evidence) -> Iterator[Found]:
+def thread_state(evidence: Evidence) -> Iterator[Hit]:
     """A setting around the call does not reach the replicas.
 
     What happens: inference_mode, a default device and saved_tensors_hooks are not in force in forward:
@@ -68,18 +68,18 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
     for probe, error in failures(evidence):
         if tells("DP602", error):
             what = f"a `threading.local()` has nothing of the caller's in replica {error.replica}: {error}"
-            yield Found("local", what, error.place, probe, "error", explains=(error.symptom,))
+            yield Hit("local", what, error.place, probe, "error", explains=(error.symptom,))
     for probe, call, name, mine, its in _settings(evidence):
         what = f"{name} is {mine} around the call and {its} in replicas"
         if name == "default device":
             if call.raised is not None:
                 told, place = f"{what}: {call.raised}", call.raised.place
-                yield Found(name, told, place, probe, "error", _MADE_HERE)
+                yield Hit(name, told, place, probe, "error", _MADE_HERE)
             elif probe.comparison.values_equal is False:  # else forward makes nothing by it
-                yield Found(name, what, None, probe, "warning")
+                yield Hit(name, what, None, probe, "warning")
         elif not name.startswith("autocast"):
             advice = _NO_GRAD if name == "inference_mode" else None
-            yield Found(name, what, evidence.scan.forward, probe, advice=advice)
+            yield Hit(name, what, evidence.scan.forward, probe, advice=advice)
 
 
 _NO_GRAD = advise("with torch.no_grad(): y = {call}", before="with torch.inference_mode(): y = {call}")
@@ -93,7 +93,7 @@ _MADE_HERE = advise(
 
 
 @rule("DP603", "randomness", "info")
-def randomness(evidence: Evidence) -> Iterator[Found]:
+def randomness(evidence: Evidence) -> Iterator[Hit]:
     """Random numbers are drawn on each GPU by itself.
 
     What happens: dropout masks and noise differ from those of one GPU with the same seed; runs with another
@@ -111,8 +111,8 @@ def randomness(evidence: Evidence) -> Iterator[Found]:
                 "forward draws from a generator of its own: for its chunk each replica may draw what one "
                 "GPU draws for the first rows"
             )
-            yield Found("generator", what, event.place, probe, "warning")
+            yield Hit("generator", what, event.place, probe, "warning")
             return
         if probe.single.used_random:
-            yield Found("random", "forward draws random numbers: each GPU draws its own", None, probe)
+            yield Hit("random", "forward draws random numbers: each GPU draws its own", None, probe)
             return

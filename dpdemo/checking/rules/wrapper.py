@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Evidence, Raised
+from dpdemo.checking.evidence import Evidence, RaisedError
 from dpdemo.checking.fills import swapped
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.questions.words import attribute_at, listed
 from dpdemo.checking.registry import rule
-from dpdemo.checking.repairs import Advice, Found, advise, first_call
+from dpdemo.checking.repairs import Advice, Hit, advise, first_call
 
 
-def _everything_raised(evidence: Evidence) -> Iterator[Raised]:
+def _everything_raised(evidence: Evidence) -> Iterator[RaisedError]:
     if evidence.factory_raised is not None:
         yield evidence.factory_raised
     for probe in evidence.probes:
@@ -23,7 +23,7 @@ def _everything_raised(evidence: Evidence) -> Iterator[Raised]:
 
 
 @rule("DP101", "wrapper-attribute", "error")
-def wrapper_attribute(evidence: Evidence) -> Iterator[Found]:
+def wrapper_attribute(evidence: Evidence) -> Iterator[Hit]:
     """The wrapper is used as if it were the model.
 
     What happens: `AttributeError: 'DataParallel' object has no attribute 'fc'`, `TypeError: object of type
@@ -39,21 +39,21 @@ def wrapper_attribute(evidence: Evidence) -> Iterator[Found]:
             yield wrapper_error(error)
 
 
-def wrapper_error(error: Raised) -> Found:
+def wrapper_error(error: RaisedError) -> Hit:
     """Report an exception that names the wrapper."""
     missing = re.search(r"has no attribute '(\w+)'", error.message)
     if missing is None:
         what = f"DataParallel is used as the model, which is its `.module`: {error}"
         advice = advise("dp.module   # the model itself, where more than a call is wanted of it")
-        return Found(error.message, what, error.place, advice=advice)
+        return Hit(error.message, what, error.place, advice=advice)
     name = missing[1]
     what = f"`{name}` is looked up on DataParallel, and is `.module.{name}`"
     advice = advise("dp.module.{name}", fill=swapped(r"\.{name}\b", ".module.{name}"), name=name)
-    return Found(name, what, error.place, advice=advice)
+    return Hit(name, what, error.place, advice=advice)
 
 
 @rule("DP102", "state-dict-prefix", "error")
-def state_dict_prefix(evidence: Evidence) -> Iterator[Found]:
+def state_dict_prefix(evidence: Evidence) -> Iterator[Hit]:
     """A state_dict is loaded across the wrapper, and no key matches.
 
     What happens: `Missing key(s) in state_dict: "fc.weight"`, `Unexpected key(s): "module.fc.weight"`; with
@@ -75,11 +75,11 @@ def state_dict_prefix(evidence: Evidence) -> Iterator[Found]:
                 f"none of the loaded keys, such as `{event.detail}`, matches: they differ by the prefix "
                 "`module.`"
             )
-            yield Found(event.detail, what, event.place, advice=advise("{code}", code=code))
+            yield Hit(event.detail, what, event.place, advice=advise("{code}", code=code))
 
 
 @rule("DP103", "wrong-device", "error")
-def wrong_device(evidence: Evidence) -> Iterator[Found]:
+def wrong_device(evidence: Evidence) -> Iterator[Hit]:
     """Parameters or buffers are not on the first GPU of the wrapper.
 
     What happens: `module must have its parameters and buffers on device cuda:0 (device_ids[0])`.
@@ -104,11 +104,11 @@ def wrong_device(evidence: Evidence) -> Iterator[Found]:
     path, device = strays[0]
     before = "nn.DataParallel(model)   # {path} on {at}"
     advice = advise(after, before=before, path=path, at=device, device=wanted)
-    yield Found("strays", what, evidence.scan.forward, advice=advice)
+    yield Hit("strays", what, evidence.scan.forward, advice=advice)
 
 
 @rule("DP104", "device-ids", "error")
-def device_ids(evidence: Evidence) -> Iterator[Found]:
+def device_ids(evidence: Evidence) -> Iterator[Hit]:
     """The list of device_ids cannot be, or does not split anything.
 
     What happens: `AssertionError: Invalid device id` for a GPU that is not visible, `IndexError` for an
@@ -123,12 +123,12 @@ def device_ids(evidence: Evidence) -> Iterator[Found]:
     if error is not None and error.type in {"AssertionError", "IndexError"}:
         what = f"DataParallel cannot be made over these device_ids, with {evidence.num_gpus} GPUs: {error}"
         advice = _over("...", list(range(evidence.num_gpus)))
-        yield Found("device_ids", what, error.place, advice=advice)
+        yield Hit("device_ids", what, error.place, advice=advice)
     ids = evidence.scan.device_ids
     twice = sorted({number for number in ids if ids.count(number) > 1})
     if twice:
         what = f"cuda:{twice[0]} is named {ids.count(twice[0])} times in device_ids"
-        yield Found("device_ids", what, advice=_over(list(ids), list(dict.fromkeys(ids))))
+        yield Hit("device_ids", what, advice=_over(list(ids), list(dict.fromkeys(ids))))
 
 
 def _over(ids: object, better: object) -> Advice:
@@ -138,7 +138,7 @@ def _over(ids: object, better: object) -> Advice:
 
 
 @rule("DP105", "bypassed", "warning")
-def bypassed(evidence: Evidence) -> Iterator[Found]:
+def bypassed(evidence: Evidence) -> Iterator[Hit]:
     """The wrapped model is called past its wrapper, and runs on one GPU.
 
     What happens: `dp.module.predict(x)`, `dp.module.generate(...)` run the original on GPU 0; the others
@@ -158,11 +158,11 @@ def bypassed(evidence: Evidence) -> Iterator[Found]:
         )
         code = 'y = {name}(x)   # the wrapper itself; forward may take mode="predict", say'
         advice = advise(code, name=attribute_at(path) if path else "dp")
-        yield Found(path or "the wrapper", what, evidence.scan.forward, advice=advice)
+        yield Hit(path or "the wrapper", what, evidence.scan.forward, advice=advice)
 
 
 @rule("DP106", "nested", "error", explains=("moved", "raises", "devices", "difference"))
-def nested(evidence: Evidence) -> Iterator[Found]:
+def nested(evidence: Evidence) -> Iterator[Hit]:
     """DataParallel inside DataParallel.
 
     What happens: `Expected all tensors to be on the same device` with two stacked `Caught ... in replica`
@@ -181,14 +181,14 @@ def nested(evidence: Evidence) -> Iterator[Found]:
         outer = [other for other in paths if other != path and (not other or path.startswith(f"{other}."))]
         if outer:
             what = f"`{path}` is a DataParallel inside {listed([outer[0] or 'DataParallel'])}"
-            yield Found(path, what, advice=advice)
+            yield Hit(path, what, advice=advice)
         elif path in evidence.scan.frozen and not evidence.is_program:
             what = f"`{path}` is in DataParallel already: in a DataParallel around the whole model it fails"
-            yield Found(path, what, severity="warning", advice=advice)
+            yield Hit(path, what, severity="warning", advice=advice)
 
 
 @rule("DP107", "script-module", "warning")
-def script_module(evidence: Evidence) -> Iterator[Found]:
+def script_module(evidence: Evidence) -> Iterator[Hit]:
     """A TorchScript module is to be replicated, or the wrapper traced.
 
     What happens: `Cannot replicate network where python modules are children of ScriptModule`; scripted
@@ -207,12 +207,12 @@ def script_module(evidence: Evidence) -> Iterator[Found]:
             part = attribute_at(path, "model") if path else "model"
             after = "nn.DataParallel(model)   # as it was before torch.jit"
             advice = advise(after, before="{part}   # a ScriptModule", part=part)
-            yield Found("ScriptModule", what, advice=advice)
+            yield Hit("ScriptModule", what, advice=advice)
             return
 
 
 @rule("DP108", "lazy", "error")
-def lazy(evidence: Evidence) -> Iterator[Found]:
+def lazy(evidence: Evidence) -> Iterator[Hit]:
     """A lazy module has not been initialised.
 
     What happens: `Modules with uninitialized parameters can't be used with DataParallel`.
@@ -226,4 +226,4 @@ def lazy(evidence: Evidence) -> Iterator[Found]:
     if paths:
         what = f"{listed(paths)} {'is' if len(paths) == 1 else 'are'} not initialised yet"
         given = ", ".join(evidence.scan.required) or "example"
-        yield Found("lazy", what, advice=first_call(f"model({given})"))
+        yield Hit("lazy", what, advice=first_call(f"model({given})"))

@@ -77,7 +77,7 @@ def brought_along(model: nn.Module, paths: Sequence[str], gpu: torch.device) -> 
 
 
 @dataclass(frozen=True)
-class Planned:
+class ProbeBatch:
     """One batch to probe; `is_real` where an epoch surely holds one of this size."""
 
     size: int
@@ -87,21 +87,21 @@ class Planned:
 
 def plan(
     size: int, num_gpus: int, data_size: int | None, *, drop_last: bool, knows_modes: bool = True
-) -> list[Planned]:
+) -> list[ProbeBatch]:
     """List the batches to run: the full one in both modes, and the short ones where splits go wrong.
 
     Without `data_size` the last batch can have any size: one more than there are GPUs, whose last chunk is a
     lone row and which leaves a GPU without any where there are three or more. Of a model that knows modes one
     less than there are GPUs, in evaluation, shows what a lone row hides in training.
     """
-    planned = [Planned(size, "train", True), Planned(size, "eval", True)]
+    planned = [ProbeBatch(size, "train", True), ProbeBatch(size, "eval", True)]
     if data_size is not None:
         last = data_size % size
         if last and not drop_last:
-            planned += [Planned(last, "train", True), Planned(last, "eval", True)]
+            planned += [ProbeBatch(last, "train", True), ProbeBatch(last, "eval", True)]
         return planned
     if drop_last:
         return planned
-    few = [Planned(max(num_gpus - 1, 1), "eval", False)] if knows_modes or num_gpus == 2 else []
-    short = [Planned(num_gpus + 1, "train", False), *few]
+    few = [ProbeBatch(max(num_gpus - 1, 1), "eval", False)] if knows_modes or num_gpus == 2 else []
+    short = [ProbeBatch(num_gpus + 1, "train", False), *few]
     return planned + [batch for batch in short if batch.size < size]

@@ -10,7 +10,7 @@ from torch import nn
 
 from dpdemo.calls.seam import replaced
 from dpdemo.checking.errors import find
-from dpdemo.checking.evidence import Event, Raised
+from dpdemo.checking.evidence import Event, RaisedError
 from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.source import calling_place
 from dpdemo.errors import UsageError, about
@@ -27,7 +27,7 @@ class Built:
     inputs: object = None
     rebuild: Callable[[], nn.Module] | None = None
     events: list[Event] = field(default_factory=list)
-    raised: Raised | None = None
+    raised: RaisedError | None = None
 
 
 def build(given: object, name: str = "") -> Built:

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Held, Probe, Raised, Scan, first_line
+from dpdemo.checking.evidence import Holding, Probe, RaisedError, Scan, first_line
 from dpdemo.checking.observing.held import held_in
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.judging import Judge
 from dpdemo.checking.observing.leaves import rebuild_arguments
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.request import Progress
-from dpdemo.checking.running.batches import Planned, on_device
+from dpdemo.checking.running.batches import ProbeBatch, on_device
 from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
@@ -47,7 +47,7 @@ def _runs(runner: Runner, given: Arguments) -> bool:
     return any(runner.run_alone(mode, given)[0].error is None for mode in ("train", "eval"))
 
 
-def _is_on_cpu(held: Held) -> bool:
+def _is_on_cpu(held: Holding) -> bool:
     return held.kind in {"tensor", "module", "outer"} and held.device == "cpu"
 
 
@@ -60,7 +60,7 @@ class Prober:
     gpus: Any
 
     def probe(
-        self, planned: Planned, arguments: Arguments | None = None, *, with_gradients: bool = True
+        self, planned: ProbeBatch, arguments: Arguments | None = None, *, with_gradients: bool = True
     ) -> Probe:
         """Run a batch on one device and under DataParallel, and compare; gradients too if they are wanted."""
         given = arguments or self.batches.arguments(planned.size)
@@ -74,7 +74,7 @@ class Prober:
         peaks = tuple(self.gpus.peak_bytes(index) - before for index, before in enumerate(held))
         return Judge(self.runner, planned, single, parallel, recorder.drafts, with_gradients).judge(peaks)
 
-    def probe_calmly(self, planned: Planned, probe: Probe) -> list[Probe]:
+    def probe_calmly(self, planned: ProbeBatch, probe: Probe) -> list[Probe]:
         """Run a training batch once more without what keeps its numbers from being compared.
 
         Dropout draws random numbers, and BatchNorm takes statistics of chunks: the layers of torch.nn are in
@@ -83,13 +83,13 @@ class Prober:
         """
         if planned.mode != "train" or not (probe.single.used_random or probe.norms_batches):
             return []
-        calmly = Planned(planned.size, "eval", is_real=False)
+        calmly = ProbeBatch(planned.size, "eval", is_real=False)
         calm = replace(self, runner=replace(self.runner, calms=True)).probe(calmly)
         if calm.single.raised is not None or calm.single.used_random:
             calm = replace(self, runner=replace(self.runner, keeps_modes=False)).probe(calmly)
         return [calm] if calm.single.raised is None else []
 
-    def runs_on_cpu(self, planned: Planned) -> bool:
+    def runs_on_cpu(self, planned: ProbeBatch) -> bool:
         """Whether a plain call runs where the model and its inputs stay on the CPU."""
         try:
             model = self.runner.source.fresh().cpu().train(planned.mode == "train")
@@ -102,7 +102,7 @@ class Prober:
             return False
         return True
 
-    def probe_again(self, planned: Planned, probe: Probe) -> list[Probe]:
+    def probe_again(self, planned: ProbeBatch, probe: Probe) -> list[Probe]:
         """Go on behind what stops at scatter: with arguments that it can take, where some are not such."""
         call = probe.call
         if call is None or probe.single.raised is not None:
@@ -123,7 +123,7 @@ class Prober:
 
 
 def probe_all(
-    prober: Prober, planned: list[Planned], name: str, say: Progress, *, knows_modes: bool
+    prober: Prober, planned: list[ProbeBatch], name: str, say: Progress, *, knows_modes: bool
 ) -> tuple[list[Probe], list[Probe]]:
     """Probe each batch; of a model that knows no modes one that ran in the other mode is known already.
 
@@ -156,7 +156,7 @@ def probe_all(
     return probes, failed
 
 
-def _probed(prober: Prober, batch: Planned, name: str, *, with_gradients: bool) -> list[Probe]:
+def _probed(prober: Prober, batch: ProbeBatch, name: str, *, with_gradients: bool) -> list[Probe]:
     """Probe a batch, of a model that is built anew where the copy may be to blame; and what scatter stops."""
     probe = prober.probe(batch, with_gradients=with_gradients)
     if probe.single.raised is not None and prober.runner.source.rebuild_from_now_on():
@@ -178,11 +178,11 @@ def _tells_gradients(probe: Probe) -> bool:
     return is_telling and (probe.comparison.gradients_equal is not None or probe.comparison.loss is not None)
 
 
-def _frames(error: Raised) -> str:
+def _frames(error: RaisedError) -> str:
     return "".join(f"\n  {place} in {place.function}\n    {place.code}" for place in error.places)
 
 
-def _does_not_run(probe: Probe, name: str, prober: Prober, batch: Planned) -> UsageError:
+def _does_not_run(probe: Probe, name: str, prober: Prober, batch: ProbeBatch) -> UsageError:
     """Tell that a model does not run on one GPU; and whether it does on the CPU."""
     error = probe.single.raised
     assert error is not None  # noqa: S101 - that is why it is told

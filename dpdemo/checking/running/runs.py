@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel._functions import Scatter
 
 from dpdemo.calls.tree import rebuild, tensors_in
-from dpdemo.checking.evidence import Raised
+from dpdemo.checking.evidence import RaisedError
 from dpdemo.checking.observing import state
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import rebuild_arguments
@@ -38,12 +38,12 @@ Whole = Mapping[str, torch.Tensor]
 
 
 @dataclass
-class Ran:
+class RunResult:
     """What one forward and backward left behind, with its live values."""
 
     model: nn.Module
     result: tuple[object] | None = None
-    error: Raised | None = None
+    error: RaisedError | None = None
     used_random: bool = False
     before: state.Snapshot = field(default_factory=dict)
     after: state.Snapshot = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Runner:
         """The forward of the model."""
         return core_of(self.source.prototype).forward
 
-    def run_alone(self, mode: str, given: Arguments) -> tuple[Ran, Stays]:
+    def run_alone(self, mode: str, given: Arguments) -> tuple[RunResult, Stays]:
         """Run on one device, with all tensors there, or all but lengths where forward wants them so.
 
         Of an argument that is one number for each GPU it gets one.
@@ -175,10 +175,10 @@ class Runner:
                 module.training = False  # and not the user's modules inside, as eval() would
         return model
 
-    def run(self, model: nn.Module, given: Arguments, stays: Stays = nothing_stays) -> Ran:
+    def run(self, model: nn.Module, given: Arguments, stays: Stays = nothing_stays) -> RunResult:
         """Call a model once, and note its state before and after."""
         args, kwargs = on_device(given[0], self.first, stays), on_device(given[1], self.first, stays)
-        ran = Ran(model, given=(args, kwargs))
+        ran = RunResult(model, given=(args, kwargs))
         ran.untouched = (on_device(args, torch.device("cpu")), on_device(kwargs, torch.device("cpu")))
         core = core_of(model)
         ran.before = state.snapshot(core)

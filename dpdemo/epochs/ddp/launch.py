@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
 from dpdemo.config.ranks import TIMEOUT_SECONDS, as_wait
-from dpdemo.epochs.ddp.records import Done, Job, RankRecord, Refusal, merge
+from dpdemo.epochs.ddp.records import EpochProgress, Job, RankRecord, Refusal, merge
 from dpdemo.epochs.ddp.world import launched_world, ranks_of
 from dpdemo.epochs.interrupts import RunInterrupted
 from dpdemo.errors import DpdemoError, RunError, UsageError
@@ -67,7 +67,7 @@ def run_ddp(
     command = [sys.executable, "-P", "-m", __package__, text]
 
     def on_look(ranks: Sequence[Rank]) -> None:
-        last = next((event for event in reversed(ranks[0].events) if isinstance(event, Done)), None)
+        last = next((event for event in reversed(ranks[0].events) if isinstance(event, EpochProgress)), None)
         if progress is not None and last is not None:
             progress(last.done, last.total)
 

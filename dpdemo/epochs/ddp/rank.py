@@ -24,10 +24,10 @@ from torch.utils.data.distributed import DistributedSampler
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
 from dpdemo.config.ranks import distribute_epoch
-from dpdemo.epochs.ddp.records import Done, Job, PeerLostError, RankRecord, merge
+from dpdemo.epochs.ddp.records import EpochProgress, Job, PeerLostError, RankRecord, merge
 from dpdemo.epochs.ddp.world import World, in_world, ranks_of
 from dpdemo.epochs.devices import num_visible, opened
-from dpdemo.epochs.epoch import Progress, Watch, load, run_epoch, with_own_size
+from dpdemo.epochs.epoch import Callbacks, Progress, load, run_epoch, with_own_size
 from dpdemo.epochs.interrupts import EpochInterrupted
 from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
 from dpdemo.models.failure import take_apart, users_code
@@ -65,7 +65,7 @@ def run_rank(job: Job, world: World, write: Callable[[Event], object]) -> None:
     """Run as one of the ranks that dpdemo started: write what it saw, also until Ctrl-C."""
 
     def progress(done: int, total: int) -> None:
-        write(Done(done, total))
+        write(EpochProgress(done, total))
 
     with _connected(job, world, is_ours=True) as rank:
         write(_run_epoch(rank, None if world.rank else progress, write))
@@ -148,7 +148,7 @@ def _run_epoch(
 
     try:
         devices = Devices([str(rank.device)])
-        return record(run_epoch(built, config, devices, loader, Watch(progress, _learner(built))))
+        return record(run_epoch(built, config, devices, loader, Callbacks(progress, _learner(built))))
     except EpochInterrupted as interrupt:
         write(record(interrupt.batches))
         raise

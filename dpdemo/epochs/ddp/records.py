@@ -45,22 +45,19 @@ class Job:
         return cls(make_config(values), timedelta(seconds=seconds), virtual)
 
 
-@dataclass(frozen=True)
-class Done(Event):
+class EpochProgress(Event):
     """Rank 0 is on its way through the epoch."""
 
     done: int
     total: int
 
 
-@dataclass(frozen=True)
 class Refusal(Failure):
     """The rank failed with an error of ours, about the key `at`, which the launcher raises again."""
 
     is_usage: bool = False
 
 
-@dataclass(frozen=True)
 class RankRecord(Event):
     """The rank came to the end of its epoch, or to Ctrl-C."""
 

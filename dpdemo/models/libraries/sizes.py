@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
-class Sized(NamedTuple):
+class ModelSizes(NamedTuple):
     """A model's type in transformers, and its sizes."""
 
     model_type: str
@@ -18,13 +18,13 @@ class Sized(NamedTuple):
 
 
 @cache
-def all_sized() -> dict[str, Sized]:
+def all_sized() -> dict[str, ModelSizes]:
     """Return the models by name."""
     table = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
-    return {name: Sized(*row) for name, row in table.items()}
+    return {name: ModelSizes(*row) for name, row in table.items()}
 
 
-def find_sized(name: str) -> Sized | None:
+def find_sized(name: str) -> ModelSizes | None:
     """Return the sizes of a model by its name, with or without the organisation before it, in any case."""
     wanted = name.lower()
     for known, sized in all_sized().items():

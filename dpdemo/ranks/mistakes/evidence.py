@@ -25,7 +25,7 @@ from dpdemo.ranks.samples import Together, epochs_of
 Kind = TypeVar("Kind", bound=Event)
 
 
-class Noted:
+class RankEvents:
     """The events of one rank."""
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -51,9 +51,9 @@ class Noted:
             if factor
         }
 
-    def of_model(self, model: str) -> "Noted":
+    def of_model(self, model: str) -> "RankEvents":
         """Return a rank's events without those of other models."""
-        return Noted([event for event in self.events if getattr(event, "model", model) == model])
+        return RankEvents([event for event in self.events if getattr(event, "model", model) == model])
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Team:
 
     ranks: tuple[int, ...]
     model: str
-    noted: tuple[Noted, ...]
+    noted: tuple[RankEvents, ...]
 
     @property
     def at(self) -> str:
@@ -112,7 +112,7 @@ class Evidence:
 
     def __init__(self, events: Mapping[int, Sequence[Event]], *, were_stopped: bool = False) -> None:
         self.were_stopped = were_stopped
-        self.ranks = {rank: Noted(mine) for rank, mine in events.items()}
+        self.ranks = {rank: RankEvents(mine) for rank, mine in events.items()}
 
     @cached_property
     def wrapped(self) -> tuple[Team, ...]:
@@ -130,7 +130,7 @@ class Evidence:
         wrapped = (team for team in self.wrapped if team.is_trained())
         return *wrapped, *(team for team in self.by_hand if team.is_shared())
 
-    def crews(self, *, shared: bool = False) -> dict[tuple[int, ...], list[Noted]]:
+    def crews(self, *, shared: bool = False) -> dict[tuple[int, ...], list[RankEvents]]:
         """Return each set of ranks that trains some model, or with `shared` that divides its rows."""
         teams = self.shared if shared else (*self.wrapped, *self.by_hand)
         crews = {self._apart(team.ranks) if shared else team.ranks for team in teams}
@@ -155,7 +155,7 @@ class Evidence:
         )
 
 
-def _each_step(noted: Noted) -> dict[int, Parameters]:
+def _each_step(noted: RankEvents) -> dict[int, Parameters]:
     """Return a rank's checks after each step."""
     return {
         step: Parameters(event.model, each, step, event.at)
@@ -168,7 +168,7 @@ def _differs(row: Sequence[Parameters]) -> bool:
     return len({event.sum for event in row}) > 1
 
 
-class Differing(NamedTuple):
+class Difference(NamedTuple):
     """The first step at which a hyperparameter differs between ranks."""
 
     step: int
@@ -177,14 +177,14 @@ class Differing(NamedTuple):
     at: str
 
 
-def differing_hyperparameters(ranks: Sequence[Sequence[Hyperparameters]]) -> Differing | None:
+def differing_hyperparameters(ranks: Sequence[Sequence[Hyperparameters]]) -> Difference | None:
     """Return the first difference of an optimizer's hyperparameters, if it lasts to the end."""
     for optimizer in dict.fromkeys(event.optimizer for mine in ranks for event in mine):
         courses = [[event for event in mine if event.optimizer == optimizer] for mine in ranks]
         if not all(courses):
             continue
         changes = sorted({step for mine in courses for event in mine for step in event.steps})
-        found: Differing | None = None
+        found: Difference | None = None
         now: list[dict[str, float]] = [{} for _ in ranks]
         by_step = [
             {step: values for event in mine for step, values in zip(event.steps, event.values, strict=False)}
@@ -198,7 +198,7 @@ def differing_hyperparameters(ranks: Sequence[Sequence[Hyperparameters]]) -> Dif
                 found = None
             elif found is None:
                 values = tuple(known.get(name, math.nan) for known in now)
-                found = Differing(step, name, values, courses[0][0].at)
+                found = Difference(step, name, values, courses[0][0].at)
         if found is not None:
             return found
     return None
@@ -234,7 +234,7 @@ def read_by_rank(ranks: Sequence[int], row: Sequence[Read]) -> str:
     return by_rank(ranks, [str(bool(read.value)) if read.how == "bool" else read.value for read in row])
 
 
-def trained_epochs(ranks: Sequence[Noted]) -> Iterator[Together]:
+def trained_epochs(ranks: Sequence[RankEvents]) -> Iterator[Together]:
     """Yield the epochs of training that all of these ranks made over a loader, with what each drew."""
     for epoch in epochs_of([noted.events for noted in ranks]):
         if epoch.was_trained and all(each.count for each in epoch.epochs):

@@ -9,7 +9,7 @@ Instead: decide by a number that is reduced over the ranks, or on rank 0, and br
 
 from dpdemo.ranks.events import Hyperparameters, Metric, Read
 from dpdemo.ranks.mistakes.evidence import (
-    Noted,
+    RankEvents,
     by_rank,
     differing_hyperparameters,
     differing_reads,
@@ -50,7 +50,7 @@ def find(evidence: Evidence) -> Found:
         )
 
 
-def _metric(noted: list[Noted]) -> tuple[Metric, ...] | None:
+def _metric(noted: list[RankEvents]) -> tuple[Metric, ...] | None:
     """Return the first number by which ReduceLROnPlateau decides and that differs between ranks."""
     for row in rows_of([mine[Metric] for mine in noted]):
         values = [event.value for event in row]
@@ -59,7 +59,9 @@ def _metric(noted: list[Noted]) -> tuple[Metric, ...] | None:
     return None
 
 
-def _of_metric(differ: str, row: tuple[Metric, ...], ranks: tuple[int, ...], noted: list[Noted]) -> Mistake:
+def _of_metric(
+    differ: str, row: tuple[Metric, ...], ranks: tuple[int, ...], noted: list[RankEvents]
+) -> Mistake:
     values = by_rank(ranks, [event.value for event in row])
     sources = differing_reads([mine[Read] for mine in noted], is_training=False)
     source = f" (read at {sources[0][0].at})" if sources else ""

@@ -10,7 +10,7 @@ Instead: give the DataLoader a DistributedSampler, or each rank a part of the st
 from collections.abc import Sequence
 
 from dpdemo.ranks.events import Loss, Rows
-from dpdemo.ranks.mistakes.evidence import Noted, trained_epochs
+from dpdemo.ranks.mistakes.evidence import RankEvents, trained_epochs
 from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 from dpdemo.ranks.samples import Together
 
@@ -70,7 +70,7 @@ def _same_samples(epoch: Together) -> bool:
     return epoch.is_complete and epoch.is_listed and len(set(map(frozenset, epoch.drawn))) == 1
 
 
-def _are_cut(ranks: Sequence[Noted]) -> bool:
+def _are_cut(ranks: Sequence[RankEvents]) -> bool:
     """Return whether each rank takes its share of most batches: a tensor has N times the elements used."""
     used: list[tuple[float, tuple[int, ...]]] = [(rows.number, rows.drawn) for rows in ranks[0][Rows]]
     used += [(loss.count, loss.drawn) for loss in ranks[0][Loss]]

@@ -78,7 +78,7 @@ def _common(call: Call, tensors: list[Tensor]) -> dict[str, Any]:
     elif call.name in _LISTED:
         values["splits"] = [_by_rank(part, call.group, root) for part in args[:2]]
     elif call.name != "barrier":
-        values["same"] = [_squeezed(tensor) for tensor in tensors]
+        values["same"] = [[size for size in tensor.shape if size != 1] for tensor in tensors]
     if root is not None:
         values["root"] = dist.get_global_rank(call.group, root)
     if call.reduction is not None:
@@ -96,11 +96,6 @@ def _by_rank(given: Any, group: Any, root: int | None) -> list[int]:
         return sizes
     alone = sizes[0] if sizes else 0
     return [alone if root is None or rank == root else 0 for rank in range(group.size())]
-
-
-def _squeezed(tensor: Tensor) -> list[int]:
-    """Return the shape without sizes of 1, which no collective tells apart."""
-    return [size for size in tensor.shape if size != 1]
 
 
 def _splits(tensor: Tensor, sizes: list[int]) -> list[int]:

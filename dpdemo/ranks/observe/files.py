@@ -25,10 +25,6 @@ _SECONDS_AGO = 60
 _CLOCKS = time.localtime, time.gmtime
 
 
-def _is_hidden(path: str) -> bool:
-    return path.endswith((".lock", ".pyc")) or any(part in path for part in _NOT_RESULTS)
-
-
 def _is_named_by_chance(path: str) -> bool:
     """Return whether a path has the number of this process, or the time of the day."""
     numbers = _NUMBERS.findall(path)
@@ -108,7 +104,7 @@ def _path(name: Any) -> str | None:
     if not isinstance(name, (str, os.PathLike)):
         return None
     path = os.path.abspath(os.fspath(name))  # noqa: PTH100 - text
-    return None if _is_hidden(path) else path
+    return None if (path.endswith((".lock", ".pyc")) or any(part in path for part in _NOT_RESULTS)) else path
 
 
 def watch(notes: Notes, collectives: Callable[[], int]) -> None:

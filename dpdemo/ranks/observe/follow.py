@@ -72,6 +72,7 @@ def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict
     from dpdemo.ranks.observe import (
         checkpoints,
         collectives,
+        doors,
         draws,
         dtensors,
         empties,
@@ -80,7 +81,6 @@ def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict
         full_gpu,
         graph,
         hints,
-        loaders,
         loads,
         losses,
         optimizers,
@@ -92,7 +92,7 @@ def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict
     )
     from dpdemo.virtual.ops.collectives import listeners
 
-    drawn = loaders.watch(notes)
+    drawn = doors.watch(notes)
     modules = training.watch(notes, drawn)
     stepped = optimizers.watch(notes, modules)
     made = collectives.watch(notes, modules.backward_passes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.cuda_random import fills
-from dpdemo.virtual.cuda_random.launch import Drawing, empty
+from dpdemo.virtual.cuda_random.launch import NumberSource, empty
 from dpdemo.virtual.cuda_random.layouts import native_dropout, randperm
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Given = dict[str, Any]
-    Distribution = Callable[[Given, Drawing], Any]
+    Distribution = Callable[[Given, NumberSource], Any]
 
 _aten = torch.ops.aten
 # How far an operator that is not here moves a GPU's generator (the kernels' `philox_cuda_state(…)`)
@@ -37,7 +37,7 @@ _FILLS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
 def _filling(name: str, *, in_place: bool) -> Distribution:
     apply, parameters = _FILLS[name]
 
-    def draw(given: Given, drawing: Drawing) -> Tensor:
+    def draw(given: Given, drawing: NumberSource) -> Tensor:
         target: Tensor = given["self"] if in_place else _like(given["self"])
         apply(target, *_parameters(given, parameters), drawing)
         return target
@@ -46,7 +46,7 @@ def _filling(name: str, *, in_place: bool) -> Distribution:
 
 
 def _making(name: str, *parameters: float) -> Distribution:
-    def draw(given: Given, drawing: Drawing) -> Tensor:
+    def draw(given: Given, drawing: NumberSource) -> Tensor:
         target = _new(given)
         _FILLS[name][0](target, *parameters, drawing)
         return target
@@ -76,7 +76,7 @@ def _new(given: Given, *, default: torch.dtype | None = None) -> Tensor:
     return empty(given["size"], dtype or default or torch.get_default_dtype())
 
 
-def _randint(given: Given, drawing: Drawing) -> Tensor:
+def _randint(given: Given, drawing: NumberSource) -> Tensor:
     target = _new(given, default=torch.int64)
     high = given["high"]
     bound = int(high.item()) if isinstance(high, torch.Tensor) else high
@@ -84,7 +84,7 @@ def _randint(given: Given, drawing: Drawing) -> Tensor:
     return target
 
 
-def _normal(given: Given, drawing: Drawing) -> Tensor:
+def _normal(given: Given, drawing: NumberSource) -> Tensor:
     """`torch.normal`: of a size, or around tensors of means and deviations (`normal_out_impl`)."""
     mean, std = given["mean"], given.get("std", 1.0)
     tensors = [value for value in (mean, std) if isinstance(value, torch.Tensor)]
@@ -111,7 +111,7 @@ def _check_deviations(std: Tensor) -> None:
 
 
 def _bernoulli(*, in_place: bool) -> Distribution:
-    def draw(given: Given, drawing: Drawing) -> Any:
+    def draw(given: Given, drawing: NumberSource) -> Any:
         chance, like = given.get("p"), given["self"]
         if not isinstance(chance, (int, float)):
             return NotImplemented  # a tensor has the probabilities
@@ -122,13 +122,13 @@ def _bernoulli(*, in_place: bool) -> Distribution:
     return draw
 
 
-def _randperm(given: Given, drawing: Drawing) -> Tensor:
+def _randperm(given: Given, drawing: NumberSource) -> Tensor:
     out = given.get("out")
     dtype = given.get("dtype") or (torch.int64 if out is None else out.dtype)
     return randperm(given["n"], dtype, drawing)
 
 
-def _dropout(given: Given, drawing: Drawing) -> tuple[Tensor, Tensor]:
+def _dropout(given: Given, drawing: NumberSource) -> tuple[Tensor, Tensor]:
     tensor = given["input"]
     if given.get("train") is False:
         return tensor.clone(), _aten.ones_like.default(tensor, dtype=torch.bool)

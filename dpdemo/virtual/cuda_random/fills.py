@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpdemo.virtual.cuda_random import curand
-from dpdemo.virtual.cuda_random.launch import Drawing, as_dtype, computed_in, empty, fill, rounded
+from dpdemo.virtual.cuda_random.launch import NumberSource, as_dtype, computed_in, empty, fill, rounded
 
 _aten = torch.ops.aten
 _RANDOM_FROM: Any = getattr(_aten.random_, "from")
@@ -23,7 +23,7 @@ _LONG_RANGE = 2**28  # from here on integers are made of 64 bits
 _of_the_checks = torch._C.Generator()
 
 
-def uniform(target: Tensor, low: float, high: float, drawing: Drawing) -> None:
+def uniform(target: Tensor, low: float, high: float, drawing: NumberSource) -> None:
     """Fill `target` with uniform numbers from `low` on, below `high`."""
     if target.is_complex():
         uniform(_aten.view_as_real.default(target), low, high, drawing)
@@ -43,7 +43,7 @@ def uniform(target: Tensor, low: float, high: float, drawing: Drawing) -> None:
     fill(target, _uniform_source(dtype), finish, drawing)
 
 
-def normal(target: Tensor, mean: float, std: float, drawing: Drawing) -> None:
+def normal(target: Tensor, mean: float, std: float, drawing: NumberSource) -> None:
     """Fill `target` with normal numbers."""
     if target.is_complex():
         _check(_aten.normal_.default, torch.float32, mean, std)
@@ -55,14 +55,14 @@ def normal(target: Tensor, mean: float, std: float, drawing: Drawing) -> None:
     fill(target, source, lambda numbers: _scaled(numbers, scale, middle), drawing)
 
 
-def bernoulli(target: Tensor, p: float, drawing: Drawing) -> None:
+def bernoulli(target: Tensor, p: float, drawing: NumberSource) -> None:
     """Fill `target` with ones of probability `p`, and zeros."""
     _check(_aten.bernoulli_.float, target.dtype, p)
     chance = _wide(p, target.dtype)
     fill(target, _uniform_source(target.dtype), lambda numbers: numbers < chance, drawing)
 
 
-def random(target: Tensor, low: int | None, high: int | None, drawing: Drawing) -> None:
+def random(target: Tensor, low: int | None, high: int | None, drawing: NumberSource) -> None:
     """Fill `target` with integers from `low` on, below `high`; without bounds, with all that fit into it."""
     if low is None:
         _check(_aten.random_.default, target.dtype)

@@ -72,7 +72,7 @@ class Place(NamedTuple):
         return torch._C.Generator().manual_seed(high << 32 | low)
 
 
-class Drawing(NamedTuple):
+class NumberSource(NamedTuple):
     """The source of an operator's numbers: those of `stream`, laid out as `card` does."""
 
     stream: Stream
@@ -111,7 +111,7 @@ def empty(shape: Any, dtype: torch.dtype) -> Tensor:
     return made
 
 
-def fill(target: Tensor, source: Source, finish: Finish, drawing: Drawing) -> None:
+def fill(target: Tensor, source: Source, finish: Finish, drawing: NumberSource) -> None:
     """Fill `target` with the numbers of `source`, each of which goes through `finish`, in memory's order."""
     if not target.numel():
         return
@@ -130,7 +130,7 @@ def by_stride(tensor: Tensor) -> list[int]:
     return sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
 
 
-def _fill_flat(flat: Tensor, source: Source, finish: Finish, drawing: Drawing) -> None:
+def _fill_flat(flat: Tensor, source: Source, finish: Finish, drawing: NumberSource) -> None:
     numel = flat.numel()
     place, threads = drawing.launch(numel, source.unroll)
     for call, start in enumerate(range(0, numel, threads * source.unroll)):

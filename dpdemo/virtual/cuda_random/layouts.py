@@ -16,7 +16,7 @@ import torch
 from dpdemo.virtual.cuda_random import curand, fills
 from dpdemo.virtual.cuda_random.launch import (
     CPU,
-    Drawing,
+    NumberSource,
     as_dtype,
     by_stride,
     chunks,
@@ -34,7 +34,7 @@ _VECTOR_BYTES = 16
 _SHORT, _LONG = 32, 64
 
 
-def native_dropout(tensor: Tensor, keep: float, drawing: Drawing) -> tuple[Tensor, Tensor]:
+def native_dropout(tensor: Tensor, keep: float, drawing: NumberSource) -> tuple[Tensor, Tensor]:
     """Return `tensor` with each element kept with probability `keep` and scaled up, and the mask of them."""
     mask: Tensor = _aten.empty_like.default(tensor, dtype=torch.bool)
     if not tensor.numel():
@@ -65,7 +65,7 @@ def _vector_size(tensor: Tensor) -> int:
     return vector
 
 
-def _fill_vectors(mask: Tensor, vector: int, chance: float, drawing: Drawing) -> None:
+def _fill_vectors(mask: Tensor, vector: int, chance: float, drawing: NumberSource) -> None:
     """Fill `mask` in memory's order as `fused_dropout_kernel_vec` does."""
     bound = _first_word_of(chance)
     flat = mask.as_strided((mask.numel(),), (1,), mask.storage_offset())
@@ -96,7 +96,7 @@ def _first_word_of(chance: float) -> int:
     return low
 
 
-def randperm(n: int, dtype: torch.dtype, drawing: Drawing) -> Tensor:
+def randperm(n: int, dtype: torch.dtype, drawing: NumberSource) -> Tensor:
     """Return the numbers from 0 to `n` - 1 in the order of random keys (ATen/native/cuda/Randperm.cu).
 
     The keys have so few bits that a tenth of all permutations have two alike. The CPU's generator draws the
@@ -111,7 +111,7 @@ def randperm(n: int, dtype: torch.dtype, drawing: Drawing) -> Tensor:
     return as_dtype(shuffled[keys[shuffled].argsort(stable=True)], dtype)
 
 
-def _keys(n: int, bits: int, drawing: Drawing) -> Tensor:
+def _keys(n: int, bits: int, drawing: NumberSource) -> Tensor:
     """Return the keys' lowest `bits` bits, such that they sort as a radix sort does it."""
     dtype = torch.int32 if bits <= _SHORT else torch.int64
     limits = torch.iinfo(dtype)

@@ -2,9 +2,9 @@
 
 The numbers are those of the CPU's operators. But a GPU would not hold what these make on the way, such as
 attention's weights and the states of each time step. So they run uncounted, and with a record of their own
-for autograd: what `Fused` keeps, and counts, are its operands, its first result and the bytes that CUDA's
-kernel keeps beside them (its *reserve*). Where there is no such record (it is used up, or hooks on saved
-tensors would see it), `backward` runs the operators again to differentiate them.
+for autograd: what `FusedKernel` keeps, and counts, are its operands, its first result and the bytes that
+CUDA's kernel keeps beside them (its *reserve*). Where there is no such record (it is used up, or hooks on
+saved tensors would see it), `backward` runs the operators again to differentiate them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run_fused(kernel: Kernel, *tensors: Tensor | None) -> tuple[Tensor, ...]:
     is_recorded = torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in tensors
     )
-    results: tuple[Tensor, ...] = Fused.apply(kernel, is_recorded, *tensors)  # type: ignore[no-untyped-call]
+    results: tuple[Tensor, ...] = FusedKernel.apply(kernel, is_recorded, *tensors)  # type: ignore[no-untyped-call]
     return results
 
 
@@ -77,7 +77,7 @@ class _Record(NamedTuple):
     results: Sequence[Tensor]
 
 
-class Fused(torch.autograd.Function):
+class FusedKernel(torch.autograd.Function):
     """A kernel, as autograd sees it on CUDA: one operation."""
 
     @staticmethod

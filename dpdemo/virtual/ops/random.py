@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from dpdemo.virtual.cuda_random.distributions import ALIKE, DISTRIBUTIONS
-from dpdemo.virtual.cuda_random.launch import Drawing
+from dpdemo.virtual.cuda_random.launch import NumberSource
 from dpdemo.virtual.ops import listening
 from dpdemo.virtual.patches.generators import kind_of_device, stream_of
 
@@ -87,7 +87,9 @@ def _run(
     if session.draws_as_cpu:
         return _run_with(generator, operator, func, args, kwargs)
     stream = stream_of(generator)
-    drawn = NotImplemented if operator.draw is None else operator.draw(given, Drawing(stream, session.card))
+    drawn = (
+        NotImplemented if operator.draw is None else operator.draw(given, NumberSource(stream, session.card))
+    )
     if drawn is NotImplemented:
         generator = stream.take(ALIKE.get(operator.name, _USUAL_INCREMENT)).cpu_generator()
         return _run_with(generator, operator, func, args, kwargs)

@@ -201,11 +201,7 @@ def _properties(index: int) -> _CudaDeviceProperties:
         shared_memory_per_block=49152,
         shared_memory_per_multiprocessor=shared,
         shared_memory_per_block_optin=shared - 1024,  # the system reserves 1 KiB of it
-        uuid=_uuid(physical),
+        uuid=f"00000000-0000-0000-0000-{physical:012d}",
         pci_bus_id=physical,
         **dict.fromkeys(("pci_device_id", "pci_domain_id", "is_integrated", "is_multi_gpu_board"), 0),
     )
-
-
-def _uuid(index: int) -> str:
-    return f"00000000-0000-0000-0000-{index:012d}"

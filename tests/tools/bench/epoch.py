@@ -9,7 +9,7 @@ from quick import QUICK, line, medians
 from dpdemo.config.fields import Config
 from dpdemo.epochs.devices import opened
 from dpdemo.epochs.dp import place
-from dpdemo.epochs.epoch import Watch, make_loader, run_epoch
+from dpdemo.epochs.epoch import Callbacks, make_loader, run_epoch
 from dpdemo.models.modules import build
 
 GOAL = 1.25
@@ -22,7 +22,7 @@ def main() -> None:
         built = build(config, place(config, devices))
         torch.set_num_threads(1)
         batches = [batch.clone() for batch in make_loader(config)]
-        watch = Watch(progress=lambda _done, _total: None)
+        watch = Callbacks(progress=lambda _done, _total: None)
 
         def bare() -> None:
             for batch in batches:
