@@ -162,7 +162,7 @@ def check_thread(here: Session) -> None:
         )
 
 
-def is_seen_by_us_alone() -> bool:
+def is_seen_by_us_alone(*, also_meta: bool = False) -> bool:
     """Return whether only our mode, and no transform, looks at operators here, and there are numbers."""
     functorch: Any = torch._C._functorch
     return (
@@ -170,7 +170,7 @@ def is_seen_by_us_alone() -> bool:
         and getattr(_mode_at(0), "session", None) is session  # ours, not FakeTensorMode inside an operator
         and not torch._C._len_torch_function_stack()
         and functorch.peek_interpreter_stack() is None
-        and not the_session().is_meta
+        and (also_meta or not the_session().is_meta)
     )
 
 
