@@ -8,7 +8,7 @@ pass can be booked twice although it was made once, and with other sizes than it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dpdemo.virtual.accounts import ALLOCATED, CHANGED, FREED, KEPT
@@ -68,6 +68,24 @@ class Lane:
             if place in {0, 2}:
                 kept |= live - before
         return live == kept
+
+    def after(self, first: Lane) -> Lane | None:
+        """Return a lane whose parts before the last have the sizes of another; None if it is no such lane.
+
+        It is one if its last part, too, allocates in the forward pass what the other's first part does.
+        """
+        *before, last = self.parts
+        if first.parts[: len(before)] != (*before,) or _forward(last, self.sizes[-1]) != _forward(
+            first.parts[1], first.sizes[1]
+        ):
+            return None
+        return replace(self, sizes=(*first.sizes[: len(before)], self.sizes[-1]))
+
+
+def _forward(part: Sequence[Step], sizes: Sequence[int]) -> Sequence[int]:
+    """Return the sizes of what a part allocates before its backward pass."""
+    taken = takewhile(lambda step: step.what != KEPT, part)
+    return sizes[: sum(step.what == ALLOCATED for step in taken)]
 
 
 @dataclass(frozen=True)
