@@ -59,7 +59,7 @@ class Again:
         """Keep the log of a first pass and both steps, unless there is one; the gradients are there still."""
         if self._kept is None and self.updates:
             log = [*self._log]
-            log[marks[1] : marks[3]] = [event for events in self.updates for event in events]
+            log[marks[2] : marks[4]] = [event for events in self.updates for event in events]
             key = the_session().key
             labels = [label_of(each.grad, key) for each in self._parameters if each.grad is not None]
             self._kept = log, [*marks], [label.birth if label else 0 for label in labels]

@@ -142,8 +142,11 @@ class Stepper:
 
     @property
     def books_twice(self) -> bool:
-        """Whether the first pass may count as the second: ranks make their buckets again after the first."""
-        return isinstance(self.built.wrapper, nn.DataParallel) and self.training.zero_grad == "before"
+        """Whether the first pass may count as the second, but for buckets that are made again before it."""
+        wrapper = self.built.wrapper
+        is_ddp = isinstance(wrapper, nn.parallel.DistributedDataParallel)
+        is_plain = is_ddp and not (wrapper.gradient_as_bucket_view or wrapper.static_graph)
+        return (is_plain or isinstance(wrapper, nn.DataParallel)) and self.training.zero_grad == "before"
 
     def step_again(self, batch_size: int) -> None:
         """Make another step after a measured one, for callers that count something other than memory."""
@@ -198,22 +201,24 @@ class Stepper:
 
     def _pass_and_steps(self, batch_size: int) -> _Traced:
         """Make one pass and two steps of the optimizer: the log of the pass is booked twice, if it may be."""
-        found = self._step(batch_size, self._update_twice)  # parts 1 to 3 are the pass and each step
-        self._mark()  # 4: the loop's variables go
+        found = self._step(batch_size, self._update_twice)  # parts 1 to 4: batch, pass, each step
+        self._mark()  # 5: the loop's variables go
         gc.collect()
         self._mark()
         self._again.keep_pass(self._marks)
         self._zero_grad()
         self._mark()
-        lanes = self._lanes((1, 2, 4, 5, RESET, 6, 1, 3))
-        if all(lane.is_closed((1, 2, 4, 5, 6)) for lane in lanes):
+        self._make_buckets_again()
+        self._mark()
+        lanes = self._lanes((1, 2, 3, 5, 6, RESET, 7, 1, 8, 2, 4))
+        if all(lane.is_closed((1, 2, 3, 5, 6, 7)) for lane in lanes):
             return *found, lanes
         self._again.clear()
         if self._again.is_used:  # the optimizer made no step
             return self._traced(batch_size)
-        found = self._step(batch_size)
+        found = self._step(batch_size, self._update)
         self._mark()
-        return *found, self._lanes((1, 2, 3, 4, 5, RESET, 6, 7))
+        return *found, self._lanes((1, 2, 3, 4, 5, 6, RESET, 7, 9, 8, 10))
 
     def _added(self, batch_size: int, before: Sequence[Lane]) -> _Traced | None:
         """Make a step that adds to the gradients of one before; None if that one's log does not serve."""
@@ -229,7 +234,14 @@ class Stepper:
         self.alike.begin()
         found = self._step(batch_size, lambda: self._log.extend(self._again.updates[1]))
         self._mark()
-        return *found, self._lanes((1, 2, 4, 5, RESET, 6))
+        return *found, self._lanes((1, 2, 3, 5, 6, RESET, 7, 8))
+
+    def _make_buckets_again(self) -> None:
+        """Let the reducer of DistributedDataParallel do what it does as the second forward pass begins."""
+        wrapper = self.built.wrapper
+        if isinstance(wrapper, nn.parallel.DistributedDataParallel):
+            with _phase(self.gpus, "forward"):
+                wrapper.reducer._rebuild_buckets()  # noqa: SLF001 - as `_pre_forward` does
 
     def _mark(self) -> None:
         self._marks.append(len(self._log))
@@ -265,6 +277,8 @@ class Stepper:
         with _noting_phases(self.gpus), _phase(self.gpus, "forward"), _without_fast_path():
             args, kwargs = self.batches.make(batch_size, self.built.input_device)
             shapes = shapes_of((args, kwargs))
+            if update is not None:
+                self._mark()
             with torch.set_grad_enabled(not self.training.inference), self._autocast():
                 output = self.built.model(*args, **kwargs)
                 if self.training.inference:

@@ -52,9 +52,9 @@ class Lane:
     sizes: PartSizes
 
     def is_closed(self, places: Sequence[int]) -> bool:
-        """Return whether after these parts only what was live, and what the optimizer's part 2 made, is left.
+        """Return whether after these parts only what was live, and what the optimizer's part 3 made, is left.
 
-        Then the first pass, part 1, can be booked again: it neither keeps anything nor uses anything up.
+        Then the first pass, part 2, can be booked again: it neither keeps anything nor uses anything up.
         """
         live: set[int] = set()
         kept: set[int] = set()
@@ -65,7 +65,7 @@ class Lane:
                     live.add(step.number)
                 elif step.what == FREED:
                     live.discard(step.number)
-            if place in {0, 2}:
+            if place in {0, 3}:
                 kept |= live - before
         return live == kept
 
@@ -74,12 +74,12 @@ class Lane:
 
         It is one if its last part, too, allocates in the forward pass what the other's first part does.
         """
-        *before, last = self.parts
+        *before, _, last = self.parts
         if first.parts[: len(before)] != (*before,) or _forward(last, self.sizes[-1]) != _forward(
-            first.parts[1], first.sizes[1]
+            first.parts[2], first.sizes[2]
         ):
             return None
-        return replace(self, sizes=(*first.sizes[: len(before)], self.sizes[-1]))
+        return replace(self, sizes=(*first.sizes[: len(before)], *self.sizes[-2:]))
 
 
 def _forward(part: Sequence[Step], sizes: Sequence[int]) -> Sequence[int]:
