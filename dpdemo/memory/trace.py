@@ -167,6 +167,13 @@ def _in_order(steps: list[Step]) -> Iterator[Step]:
         yield from sorted(run[1]) if run[0][0] == CHANGED else run[1]
 
 
+def _amounts(kind: int, block: Block) -> tuple[tuple[int, int], ...]:
+    """Return the bytes of a block by kind."""
+    if block.size == block.requested:
+        return ((kind, block.size),)
+    return (kind, block.requested), (_REMAINDER, block.size - block.requested)
+
+
 class Replay:
     """Books a lane; its sums are those of `virtual/accounts.py`, Note [What the peak was made of].
 
@@ -220,7 +227,7 @@ class Replay:
         self._blocks[number] = self._turn, block
         self._kinds[number] = kind
         self.live += block.size
-        amounts = (kind, num_bytes), (_REMAINDER, block.size - num_bytes)
+        amounts = _amounts(kind, block)
         for part, amount in amounts:
             self.held[part] += amount
             self.most[part] = max(self.most[part], self.held[part])
@@ -235,7 +242,7 @@ class Replay:
         kind = self._kind_of(number)
         turn, block = self._blocks.pop(number)
         self.live -= block.size
-        for part, amount in ((kind, block.requested), (_REMAINDER, block.size - block.requested)):
+        for part, amount in _amounts(kind, block):
             self.held[part] -= amount
             if turn > self.peak_at:
                 self.young[part] -= amount

@@ -13,7 +13,6 @@ import torch
 from dpdemo.virtual.labels import flat_tensors, stamp_all
 from dpdemo.virtual.ops.computed import effects_of, note_unknown
 from dpdemo.virtual.ops.known import SHADOW
-from dpdemo.virtual.ops.special import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,10 +24,10 @@ _MOST_CALLS = 100_000
 _Tensor = torch.Tensor
 _PLAIN = (_Tensor, torch.nn.Parameter)
 _empty: Any = torch._C._VariableFunctions.empty_strided
-_ITSELF = ("its first operand",)
 _META = torch.device("meta")
 _WITHOUT_STORAGE = (KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 _made: dict[Any, tuple[Any, ...] | Any] = {}
+_fitting: set[Any] = set()
 
 
 class _Unknown(Exception):  # noqa: N818 - it ends a recursion
@@ -55,31 +54,41 @@ def shapes_of(func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, A
     return result
 
 
+def target_of(func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return the target of a pointwise call that writes into it; `run` sees to it that it has the shape."""
+    place, name = effects_of(func).written[0]
+    target = args[place] if place < len(args) else kwargs[name]
+    try:
+        key = id(func), _key(args), _key(tuple(kwargs.items()))
+        if key in _fitting:
+            return target
+    except (_Unknown, TypeError):
+        return run(*args, **kwargs)
+    before = target.shape, target.untyped_storage().nbytes()
+    result = run(*args, **kwargs)
+    if result is target and before == (target.shape, target.untyped_storage().nbytes()):
+        _fitting.add(key)
+    return result
+
+
 def remembering(func: Any, run: Action) -> Action:
     """Return `run`, at less cost for a call like one before, on tensors of one GPU that know no numbers."""
-    effects = effects_of(func)
-    record = effects.special
-    writes_first = effects.written == ((0, "self"),) and torch.Tag.pointwise in func.tags
-    if record.partly_known is not None or not (effects.makes_new or (writes_first and record == NOTHING)):
+    record = effects_of(func).special
+    if record.partly_known is not None or not effects_of(func).makes_new:
         return run
     has_note = record.fills is not None or record.supposes is not None
 
     def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not session.is_meta or session.num_uncounted or kwargs.get("device") is not None:
             return run(session, func, args, kwargs)
+        found = None
         try:
             index, operands = _key_on_gpu(session.key, args)
-            key = id(func), operands, _key(tuple(kwargs.items())), torch.get_default_dtype()
-            found = _made.get(key)
+            found = _made.get((id(func), operands, _key(tuple(kwargs.items())), torch.get_default_dtype()))
         except (_Unknown, *_WITHOUT_STORAGE):
-            return run(session, func, args, kwargs)
+            pass  # an exception's frames refer to operands, whose references are counted below
         if found is None:
-            result = run(session, func, args, kwargs)
-            if writes_first and result is args[0]:
-                _made[key] = _ITSELF
-            return result
-        if writes_first:
-            return args[0]
+            return run(session, func, args, kwargs)
         result = _again(found)
         if has_note:
             note_unknown(func, args, result)
