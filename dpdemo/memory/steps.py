@@ -144,9 +144,12 @@ class Stepper:
     def books_twice(self) -> bool:
         """Whether the first pass may count as the second, but for buckets that are made again before it."""
         wrapper = self.built.wrapper
-        is_ddp = isinstance(wrapper, nn.parallel.DistributedDataParallel)
-        is_plain = is_ddp and not (wrapper.gradient_as_bucket_view or wrapper.static_graph)
-        return (is_plain or isinstance(wrapper, nn.DataParallel)) and self.training.zero_grad == "before"
+        if isinstance(wrapper, nn.parallel.DistributedDataParallel):
+            is_own = self.built.split is wrapper  # it may have hooks that allocate by bucket
+            may_be = not (is_own or wrapper.gradient_as_bucket_view)
+        else:
+            may_be = isinstance(wrapper, nn.DataParallel)
+        return may_be and self.training.zero_grad == "before"
 
     def step_again(self, batch_size: int) -> None:
         """Make another step after a measured one, for callers that count something other than memory."""

@@ -88,7 +88,7 @@ def forget(tensor: torch.Tensor) -> None:
 
 def know(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
     """Give the storage of `tensor`, which has none, a shadow with these numbers (not copied if they fit)."""
-    if tensor.layout is not torch.strided or not is_small(tensor):
+    if not is_small(tensor):
         return
     storage = tensor.untyped_storage()
     fits = (
@@ -128,7 +128,7 @@ def copy_shadow(source: torch.Tensor, target: torch.Tensor) -> None:
 
 def know_parts(parts: Sequence[torch.Tensor], whole: torch.Tensor, dim: int | None = None) -> None:
     """Let `whole` know `parts`, which were copied into it along `dim` (None: one after the other)."""
-    if not _is_meta.__get__(whole) or whole.layout is not torch.strided or not is_small(whole):
+    if not _is_meta.__get__(whole) or not is_small(whole):
         return
     numbers = [numbers_of(part) for part in parts]
     known = [part for part in numbers if part is not None]
@@ -152,7 +152,7 @@ def copy_storage_shadow(source: torch.UntypedStorage, target: torch.UntypedStora
 
 def is_small(tensor: torch.Tensor) -> bool:
     """Return whether a shadow of the storage of `tensor` may be made."""
-    return bool(tensor.untyped_storage().nbytes() <= LARGEST)
+    return tensor.layout is torch.strided and bool(tensor.untyped_storage().nbytes() <= LARGEST)
 
 
 def element_of(tensor: torch.Tensor) -> torch.Tensor | None:
