@@ -171,11 +171,6 @@ class Stepper:
         is_for_parameters = failure.type == "StopIteration"  # of `next(self.parameters())`
         return RunError(said, hint=_WITHOUT_PARAMETERS if is_for_parameters else _IN_A_REPLICA)
 
-    def forget_optimizer_state(self) -> None:
-        """Free the state of the optimizer; the first step of the next measurement makes it."""
-        if self.optimizer is not None:
-            self.optimizer.state.clear()
-
     def _traced(self, batch_size: int) -> _Traced:
         """Make the step that counts, which is the second, and return its lanes.
 
@@ -197,7 +192,8 @@ class Stepper:
         return *found, self._lanes(script)
 
     def _forget(self) -> None:
-        self.forget_optimizer_state()
+        if self.optimizer is not None:
+            self.optimizer.state.clear()
         self.built.model.zero_grad()
         gc.collect()
         self._again.drop_dead()

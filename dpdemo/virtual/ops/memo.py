@@ -27,7 +27,6 @@ _empty: Any = torch._C._VariableFunctions.empty_strided
 _META = torch.device("meta")
 _WITHOUT_STORAGE = (KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 _made: dict[Any, tuple[Any, ...] | Any] = {}
-_fitting: set[Any] = set()
 
 
 class _Unknown(Exception):  # noqa: N818 - it ends a recursion
@@ -48,10 +47,14 @@ def shapes_of(func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, A
         recipe = _recipe(result, {_storage(tensor) for tensor in flat_tensors((*args, *kwargs.values()))})
     except _Unknown:
         return result
+    _remember(key, recipe)
+    return result
+
+
+def _remember(key: Any, recipe: Any) -> None:
     if len(_made) >= _MOST_CALLS:
         _made.clear()
     _made[key] = recipe
-    return result
 
 
 def target_of(func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -60,14 +63,14 @@ def target_of(func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, A
     target = args[place] if place < len(args) else kwargs[name]
     try:
         key = id(func), _key(args), _key(tuple(kwargs.items()))
-        if key in _fitting:
+        if key in _made:
             return target
     except (_Unknown, TypeError):
         return run(*args, **kwargs)
     before = target.shape, target.untyped_storage().nbytes()
     result = run(*args, **kwargs)
     if result is target and before == (target.shape, target.untyped_storage().nbytes()):
-        _fitting.add(key)
+        _remember(key, None)
     return result
 
 
