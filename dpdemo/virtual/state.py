@@ -163,7 +163,7 @@ def check_thread(here: Session) -> None:
 
 
 def is_seen_by_us_alone(*, also_meta: bool = False) -> bool:
-    """Return whether only our mode, and no transform, looks at operators here, and there are numbers."""
+    """Return whether our mode alone, and no transform, looks here, and there are numbers, or need be none."""
     functorch: Any = torch._C._functorch
     return (
         _num_modes() == 1
