@@ -4,7 +4,7 @@ The genuine DataParallel, DistributedDataParallel or fully_shard makes a step on
 have shapes and no numbers; their ledger is the result.
 
     inputs.py     the batch; hardware.py: the GPUs
-    steps.py      a training step; alike.py: replicas that have sizes only
+    steps.py      a training step; alike.py: replicas that have sizes only; again.py: what is made once
     trace.py      the log of a step, its replay, and sizes at other batches; books.py: a GPU's memory by it
     case.py       all that a prediction depends on; reporting.py: the report of a step
     predict.py    `predict_memory`: one step at one batch size

@@ -16,7 +16,7 @@ from dpdemo.memory.case import STRATEGIES, Case, Progress
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import Given
 from dpdemo.memory.published import published, worst_error
-from dpdemo.memory.remedies import find_remedies
+from dpdemo.memory.remedies import Law, find_remedies
 from dpdemo.memory.reporting import report_of, with_all_ranks
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
 from dpdemo.memory.steps import Measured, Stepper
@@ -26,8 +26,6 @@ from dpdemo.results.memory import MemoryReport
 from dpdemo.results.memorydata import Fit, GpuMemory, Training
 from dpdemo.results.wrapping import Wrapping
 
-Law = Callable[[int], list[Lane] | None]
-"""The lane of each GPU at a batch size."""
 SEGMENTS = 40 * 2**20
 """The larger of two sizes may need this much less: two of the segments that small requests share."""
 _LEAST_TRACED = 4
@@ -269,7 +267,7 @@ class _Search:
         gpus = self.gpus(largest + 1)
         following = self._known[largest + 1].batch_size if largest + 1 in self._known else largest + 1
         gpu = min(gpus, key=lambda gpu: gpu.spare_bytes or 0)
-        remedies = find_remedies(self._case, self.opened, following, gpus)
+        remedies = find_remedies(self._case, self.opened, following, gpus, self._law)
         missing, margin = max(0, -(gpu.spare_bytes or 0)), self._margin(gpu, following)
         return Fit(largest, gpu.device, gpu.phase, missing, len(self._known), remedies, margin)
 

@@ -14,16 +14,19 @@ from dpdemo.errors import RunError, UsageError
 from dpdemo.memory.blocks import blocks_of
 from dpdemo.memory.case import Case
 from dpdemo.memory.steps import Measured, Stepper
+from dpdemo.memory.trace import Lane
 from dpdemo.memory.wrapping import checkpointing
 from dpdemo.models.losses import Loss, make_loss
 from dpdemo.results.memorydata import GpuMemory, Remedy, RemedyName
 from dpdemo.virtual.block import suspended
 
+Law = Callable[[int], list[Lane] | None]
+"""The lane of each GPU at a batch size."""
 Opened = Callable[[], AbstractContextManager[Stepper]]
 
 
 def find_remedies(
-    case: Case, opened: Opened, batch_size: int, before: Sequence[GpuMemory]
+    case: Case, opened: Opened, batch_size: int, before: Sequence[GpuMemory], law: Law | None = None
 ) -> tuple[Remedy, ...]:
     """Try each change at a batch size, and return what the GPU with the least room gains by it.
 
@@ -31,11 +34,11 @@ def find_remedies(
     it the GPU with the least room, the same or another, has most.
     """
     with opened() as stepper:
-        num_changes = len([*_changes(case, stepper, batch_size)])
+        num_changes = len([*_changes(case, stepper, batch_size, law)])
     found = []
     for place in range(num_changes):
         with opened() as stepper:
-            change = [*_changes(case, stepper, batch_size)][place]
+            change = [*_changes(case, stepper, batch_size, law)][place]
             case.say(f"with {change.name}")
             try:
                 with change.made as measure:
@@ -77,9 +80,9 @@ def _set(stepper: Stepper, owner: Any, **values: object) -> Iterator[Measure]:
             setattr(owner, name, value)
 
 
-def _changes(case: Case, stepper: Stepper, batch_size: int) -> Iterator[_Change]:
+def _changes(case: Case, stepper: Stepper, batch_size: int, law: Law | None) -> Iterator[_Change]:
     if not stepper.training.inference:
-        yield from _changes_of_training(case, stepper, batch_size)
+        yield from _changes_of_training(case, stepper, batch_size, law)
     yield from _changes_of_wrapper(stepper)
     yield from _changes_of_strategy(case, stepper)
 
@@ -92,7 +95,7 @@ def _changes_of_wrapper(stepper: Stepper) -> Iterator[_Change]:
         yield from _changes_of_gathering(stepper, wrapper)
 
 
-def _changes_of_training(case: Case, stepper: Stepper, batch_size: int) -> Iterator[_Change]:
+def _changes_of_training(case: Case, stepper: Stepper, batch_size: int, law: Law | None) -> Iterator[_Change]:
     training, wrapping = stepper.training, case.wrapping
     blocks = blocks_of(stepper.built.model, wrapping.blocks)
     if blocks and not wrapping.checkpoint:
@@ -104,7 +107,7 @@ def _changes_of_training(case: Case, stepper: Stepper, batch_size: int) -> Itera
         yield _Change("autocast", how, _set(stepper, stepper, training=replace(training, amp=True)))
     if batch_size > 1:
         how = f"two backward passes of {-(-batch_size // 2)} rows before each step"
-        yield _Change("gradient accumulation", how, _accumulating(stepper))
+        yield _Change("gradient accumulation", how, _accumulating(stepper, law))
 
 
 def _changes_of_gathering(stepper: Stepper, wrapper: nn.DataParallel[nn.Module]) -> Iterator[_Change]:
@@ -137,10 +140,15 @@ def _checkpointing(stepper: Stepper, kinds: list[type[nn.Module]]) -> Iterator[M
 
 
 @contextmanager
-def _accumulating(stepper: Stepper) -> Iterator[Measure]:
+def _accumulating(stepper: Stepper, law: Law | None) -> Iterator[Measure]:
     """Measure half a batch while the gradients of the other half exist."""
-    with _set(stepper, stepper, training=replace(stepper.training, zero_grad="to-zero")) as measure:
-        yield lambda batch_size: measure(-(-batch_size // 2))
+    with _set(stepper, stepper, training=replace(stepper.training, zero_grad="to-zero")):
+
+        def measure(batch_size: int) -> Measured:
+            half = -(-batch_size // 2)
+            return stepper.measure(half, law(half) if law else None)
+
+        yield measure
 
 
 @contextmanager

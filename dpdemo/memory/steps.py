@@ -18,11 +18,12 @@ from torch import nn
 from dpdemo.calls.seam import around
 from dpdemo.calls.tree import tensors_in
 from dpdemo.errors import DpdemoError, RunError, UsageError
+from dpdemo.memory.again import Again
 from dpdemo.memory.alike import Alike
 from dpdemo.memory.books import Books
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker, shapes_of
-from dpdemo.memory.trace import RESET, Lane, lanes_of, live_events
+from dpdemo.memory.trace import RESET, Lane, lanes_of
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.losses import Loss, make_loss, resolve_loss
@@ -82,6 +83,9 @@ class Measured:
     lanes: tuple[Lane, ...] = ()
 
 
+_Traced = tuple[tuple[tuple[str, Shape], ...], str, list[Lane]]
+
+
 class Stepper:
     """Makes steps of one model on open virtual GPUs."""
 
@@ -108,6 +112,7 @@ class Stepper:
         self.loss: Loss = make_loss(training.loss)
         self._output_bytes: tuple[int, ...] = ()
         self.optimizer = self._make_optimizer()
+        self._again = Again(self._log, built.model)
 
     def _make_optimizer(self) -> torch.optim.Optimizer | None:
         make = _OPTIMIZERS.get(self.training.optimizer)
@@ -116,8 +121,8 @@ class Stepper:
             return None
         return make(trained, fused=True) if self.training.fused else make(trained)
 
-    def measure(self, batch_size: int) -> Measured:
-        """Make a step and return the memory of each GPU.
+    def measure(self, batch_size: int, before: Sequence[Lane] | None = None) -> Measured:
+        """Make a step and return the memory of each GPU; it may add to gradients of a step with known lanes.
 
         Raises:
             RunError: if the model fails; it holds the user's own frames.
@@ -126,7 +131,8 @@ class Stepper:
         try:
             with warnings.catch_warnings(), users_model():
                 warnings.simplefilter("ignore")  # a model's warnings are about its numbers
-                found = self.alike.tried(lambda: self._traced(batch_size))
+                found = self._added(batch_size, before) if before else None
+                found = found or self.alike.tried(lambda: self._traced(batch_size))
                 inputs, loss, lanes = found or self._traced(batch_size)
         except DpdemoError:
             raise
@@ -136,8 +142,14 @@ class Stepper:
 
     @property
     def books_twice(self) -> bool:
-        """Whether the first pass may count as the second: ranks make their buckets again after the first."""
-        return isinstance(self.built.wrapper, nn.DataParallel) and self.training.zero_grad == "before"
+        """Whether the first pass may count as the second, but for buckets that are made again before it."""
+        wrapper = self.built.wrapper
+        if isinstance(wrapper, nn.parallel.DistributedDataParallel):
+            is_own = self.built.split is wrapper  # it may have hooks that allocate by bucket
+            may_be = not (is_own or wrapper.gradient_as_bucket_view)
+        else:
+            may_be = isinstance(wrapper, nn.DataParallel)
+        return may_be and self.training.zero_grad == "before"
 
     def step_again(self, batch_size: int) -> None:
         """Make another step after a measured one, for callers that count something other than memory."""
@@ -159,20 +171,12 @@ class Stepper:
         is_for_parameters = failure.type == "StopIteration"  # of `next(self.parameters())`
         return RunError(said, hint=_WITHOUT_PARAMETERS if is_for_parameters else _IN_A_REPLICA)
 
-    def forget_optimizer_state(self) -> None:
-        """Free the state of the optimizer; the first step of the next measurement makes it."""
-        if self.optimizer is not None:
-            self.optimizer.state.clear()
-
-    def _traced(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str, list[Lane]]:
+    def _traced(self, batch_size: int) -> _Traced:
         """Make the step that counts, which is the second, and return its lanes.
 
         Each prediction is that of a program that has just begun.
         """
-        self.forget_optimizer_state()
-        self.built.model.zero_grad()
-        gc.collect()
-        self._log[:] = live_events(self._log)
+        self._forget()
         self._marks = [len(self._log)]
         self.alike.begin()
         if self.books_twice and self.optimizer is not None and not self.training.inference:
@@ -187,20 +191,56 @@ class Stepper:
         self._mark()
         return *found, self._lanes(script)
 
-    def _pass_and_steps(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str, list[Lane]]:
+    def _forget(self) -> None:
+        if self.optimizer is not None:
+            self.optimizer.state.clear()
+        self.built.model.zero_grad()
+        gc.collect()
+        self._again.drop_dead()
+
+    def _pass_and_steps(self, batch_size: int) -> _Traced:
         """Make one pass and two steps of the optimizer: the log of the pass is booked twice, if it may be."""
-        found = self._step(batch_size, num_updates=2)  # its marks end the pass and each step: parts 1 to 3
-        self._mark()  # 4: the loop's variables go
+        found = self._step(batch_size, self._update_twice)  # parts 1 to 4: batch, pass, each step
+        self._mark()  # 5: the loop's variables go
         gc.collect()
         self._mark()
+        self._again.keep_pass(self._marks)
         self._zero_grad()
         self._mark()
-        lanes = self._lanes((1, 2, 4, 5, RESET, 6, 1, 3))
-        if all(lane.is_closed((1, 2, 4, 5, 6)) for lane in lanes):
-            return *found, lanes
-        found = self._step(batch_size)
+        self._make_buckets_again()
         self._mark()
-        return *found, self._lanes((1, 2, 3, 4, 5, RESET, 6, 7))
+        lanes = self._lanes((1, 2, 3, 5, 6, RESET, 7, 1, 8, 2, 4))
+        if all(lane.is_closed((1, 2, 3, 5, 6, 7)) for lane in lanes):
+            return *found, lanes
+        self._again.clear()
+        if self._again.is_used:  # the optimizer made no step
+            return self._traced(batch_size)
+        found = self._step(batch_size, self._update)
+        self._mark()
+        return *found, self._lanes((1, 2, 3, 4, 5, 6, RESET, 7, 9, 8, 10))
+
+    def _added(self, batch_size: int, before: Sequence[Lane]) -> _Traced | None:
+        """Make a step that adds to the gradients of one before; None if that one's log does not serve."""
+        self._forget()
+        self._marks = self._again.put_pass_back()
+        found = self.alike.tried(lambda: self._second(batch_size)) if self._marks else None
+        if found is None:
+            return None
+        lanes = [lane.after(first) for lane, first in zip(found[2], before, strict=True)]
+        return None if None in lanes else (*found[:2], [*filter(None, lanes)])
+
+    def _second(self, batch_size: int) -> _Traced:
+        self.alike.begin()
+        found = self._step(batch_size, lambda: self._log.extend(self._again.updates[1]))
+        self._mark()
+        return *found, self._lanes((1, 2, 3, 5, 6, RESET, 7, 8))
+
+    def _make_buckets_again(self) -> None:
+        """Let the reducer of DistributedDataParallel do what it does as the second forward pass begins."""
+        wrapper = self.built.wrapper
+        if isinstance(wrapper, nn.parallel.DistributedDataParallel):
+            with _phase(self.gpus, "forward"):
+                wrapper.reducer._rebuild_buckets()  # noqa: SLF001 - as `_pre_forward` does
 
     def _mark(self) -> None:
         self._marks.append(len(self._log))
@@ -209,7 +249,26 @@ class Stepper:
         cuts = [*pairwise(self._marks)]
         return self.alike.lanes(lanes_of(self._log, cuts, script, len(self.gpus)))
 
-    def _step(self, batch_size: int, num_updates: int = 1) -> tuple[tuple[tuple[str, Shape], ...], str]:
+    def _update(self) -> None:
+        if self.optimizer is not None:
+            with _phase(self.gpus, "optimizer step"):
+                self.optimizer.step()
+
+    def _update_twice(self) -> None:
+        self._mark()
+        if self._again.knows_updates():
+            for events in self._again.updates:
+                self._log += events
+                self._mark()
+            return
+        for _ in range(2):
+            self._update()
+            self._mark()
+        self._again.keep_updates(self._marks)
+
+    def _step(
+        self, batch_size: int, update: Callable[[], None] | None = None
+    ) -> tuple[tuple[tuple[str, Shape], ...], str]:
         self.gpus.phase = "between steps"
         if self.training.zero_grad != "after":
             self._zero_grad()
@@ -217,6 +276,8 @@ class Stepper:
         with _noting_phases(self.gpus), _phase(self.gpus, "forward"), _without_fast_path():
             args, kwargs = self.batches.make(batch_size, self.built.input_device)
             shapes = shapes_of((args, kwargs))
+            if update is not None:
+                self._mark()
             with torch.set_grad_enabled(not self.training.inference), self._autocast():
                 output = self.built.model(*args, **kwargs)
                 if self.training.inference:
@@ -231,13 +292,7 @@ class Stepper:
                     del output
         with _phase(self.gpus, "backward"):
             torch.autograd.backward(loss)
-        for _ in range(num_updates if self.optimizer is not None else 0):
-            if num_updates > 1:
-                self._mark()
-            with _phase(self.gpus, "optimizer step"):
-                self.optimizer.step()  # type: ignore[union-attr] # it is asked for above
-        if num_updates > 1:
-            self._mark()
+        (update or self._update)()
         return shapes, name
 
     def _bytes_of(self, output: object) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ pass can be booked twice although it was made once, and with other sizes than it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dpdemo.virtual.accounts import ALLOCATED, CHANGED, FREED, KEPT
@@ -52,9 +52,9 @@ class Lane:
     sizes: PartSizes
 
     def is_closed(self, places: Sequence[int]) -> bool:
-        """Return whether after these parts only what was live, and what the optimizer's part 2 made, is left.
+        """Return whether after these parts only what was live, and what the optimizer's part 3 made, is left.
 
-        Then the first pass, part 1, can be booked again: it neither keeps anything nor uses anything up.
+        Then the first pass, part 2, can be booked again: it neither keeps anything nor uses anything up.
         """
         live: set[int] = set()
         kept: set[int] = set()
@@ -65,9 +65,27 @@ class Lane:
                     live.add(step.number)
                 elif step.what == FREED:
                     live.discard(step.number)
-            if place in {0, 2}:
+            if place in {0, 3}:
                 kept |= live - before
         return live == kept
+
+    def after(self, first: Lane) -> Lane | None:
+        """Return a lane whose parts before the last have the sizes of another; None if it is no such lane.
+
+        It is one if its last part, too, allocates in the forward pass what the other's first part does.
+        """
+        *before, _, last = self.parts
+        if first.parts[: len(before)] != (*before,) or _forward(last, self.sizes[-1]) != _forward(
+            first.parts[2], first.sizes[2]
+        ):
+            return None
+        return replace(self, sizes=(*first.sizes[: len(before)], *self.sizes[-2:]))
+
+
+def _forward(part: Sequence[Step], sizes: Sequence[int]) -> Sequence[int]:
+    """Return the sizes of what a part allocates before its backward pass."""
+    taken = takewhile(lambda step: step.what != KEPT, part)
+    return sizes[: sum(step.what == ALLOCATED for step in taken)]
 
 
 @dataclass(frozen=True)
@@ -149,6 +167,13 @@ def _in_order(steps: list[Step]) -> Iterator[Step]:
         yield from sorted(run[1]) if run[0][0] == CHANGED else run[1]
 
 
+def _amounts(kind: int, block: Block) -> tuple[tuple[int, int], ...]:
+    """Return the bytes of a block by kind."""
+    if block.size == block.requested:
+        return ((kind, block.size),)
+    return (kind, block.requested), (_REMAINDER, block.size - block.requested)
+
+
 class Replay:
     """Books a lane; its sums are those of `virtual/accounts.py`, Note [What the peak was made of].
 
@@ -202,7 +227,7 @@ class Replay:
         self._blocks[number] = self._turn, block
         self._kinds[number] = kind
         self.live += block.size
-        amounts = (kind, num_bytes), (_REMAINDER, block.size - num_bytes)
+        amounts = _amounts(kind, block)
         for part, amount in amounts:
             self.held[part] += amount
             self.most[part] = max(self.most[part], self.held[part])
@@ -217,7 +242,7 @@ class Replay:
         kind = self._kind_of(number)
         turn, block = self._blocks.pop(number)
         self.live -= block.size
-        for part, amount in ((kind, block.requested), (_REMAINDER, block.size - block.requested)):
+        for part, amount in _amounts(kind, block):
             self.held[part] -= amount
             if turn > self.peak_at:
                 self.young[part] -= amount

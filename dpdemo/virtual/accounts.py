@@ -44,9 +44,9 @@ class Statistic:
     def change(self, amount: int) -> None:
         """Add what was taken, or was given back if it is negative."""
         self.current += amount
-        self.peak = max(self.peak, self.current)
         if amount > 0:
             self.allocated += amount
+            self.peak = max(self.peak, self.current)
         else:
             self.freed -= amount
 

@@ -162,15 +162,15 @@ def check_thread(here: Session) -> None:
         )
 
 
-def is_seen_by_us_alone() -> bool:
-    """Return whether only our mode, and no transform, looks at operators here, and there are numbers."""
+def is_seen_by_us_alone(*, also_meta: bool = False) -> bool:
+    """Return whether our mode alone, and no transform, looks here, and there are numbers, or need be none."""
     functorch: Any = torch._C._functorch
     return (
         _num_modes() == 1
         and getattr(_mode_at(0), "session", None) is session  # ours, not FakeTensorMode inside an operator
         and not torch._C._len_torch_function_stack()
         and functorch.peek_interpreter_stack() is None
-        and not the_session().is_meta
+        and (also_meta or not the_session().is_meta)
     )
 
 

@@ -15,6 +15,7 @@ from dpdemo.memory import largest_batch, predict_memory
 from dpdemo.memory.case import Case
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.ranks import shards_of
+from dpdemo.memory.steps import Stepper
 from dpdemo.results.memorydata import PARTS, Training
 from dpdemo.results.wrapping import Wrapping
 
@@ -53,6 +54,33 @@ def test_ddp_holds_everything_once_and_a_copy_of_its_gradients():
 def test_views_of_buckets_save_the_copy_of_the_gradients():
     saved = predict("ddp").gpus[0].peak_bytes - predict("ddp", bucket_view=True).gpus[0].peak_bytes
     assert saved > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_booked"),
+    mostly_slow(
+        [
+            ({"bucket_mb": 0.05}, True),
+            ({"training": Training("momentum")}, True),
+            ({"bucket_view": True}, False),
+        ],
+        3,
+    ),
+)
+def test_a_pass_of_ddp_that_is_booked_twice_is_a_pass_that_is_made_twice(settings, is_booked, monkeypatch):
+    passes, step = [], Stepper._step
+    monkeypatch.setattr(Stepper, "_step", lambda *args: passes.append(1) or step(*args))
+    once = predict("ddp", **settings).gpus
+    assert len(passes) == 2 - is_booked
+    monkeypatch.setattr(Stepper, "books_twice", False)
+    assert once == predict("ddp", **settings).gpus
+
+
+def test_a_program_of_ddp_whose_hooks_may_allocate_by_bucket_makes_both_passes(monkeypatch):
+    passes, step = [], Stepper._step
+    monkeypatch.setattr(Stepper, "_step", lambda *args: passes.append(1) or step(*args))
+    predict("ddp", model="test_ranks_memory:in_ddp")
+    assert len(passes) == 2
 
 
 def test_fully_shard_holds_a_share_of_parameters_and_optimizer_state():

@@ -104,13 +104,13 @@ def test_a_pass_that_is_booked_twice_is_a_pass_that_is_made_twice(model, trainin
 
 def test_a_model_that_keeps_something_is_not_booked_twice():
     def lane(*steps):
-        parts = ((), *[tuple(Step(what, number, 0, "", 0) for what, number in part) for part in steps])
+        parts = ((), (), *[tuple(Step(what, number, 0, "", 0) for what, number in part) for part in steps])
         sizes = tuple(tuple(512 for step in part if step.what == ALLOCATED) for part in parts)
-        return Lane(parts, (1, 2), sizes)
+        return Lane(parts, (1, 2, 3), sizes)
 
-    assert lane([(ALLOCATED, 0), (FREED, 0)], [(ALLOCATED, 1)]).is_closed((1, 2))
-    assert not lane([(ALLOCATED, 0)], [(ALLOCATED, 1)]).is_closed((1, 2))
-    assert not lane([(ALLOCATED, 0)], [(ALLOCATED, 1), (FREED, 1)]).is_closed((1, 2))
+    assert lane([(ALLOCATED, 0), (FREED, 0)], [(ALLOCATED, 1)]).is_closed((1, 2, 3))
+    assert not lane([(ALLOCATED, 0)], [(ALLOCATED, 1)]).is_closed((1, 2, 3))
+    assert not lane([(ALLOCATED, 0)], [(ALLOCATED, 1), (FREED, 1)]).is_closed((1, 2, 3))
 
 
 whole = st.integers(0, 10**6)

@@ -93,6 +93,7 @@ class Effects(NamedTuple):
     is_view: bool  # whether its results are views, which see what their base knows
     needs_numbers: bool  # whether its result is no tensor, or of a shape that depends on numbers
     makes_new: bool  # whether all results are new tensors, whose shapes depend on the call alone
+    gives_target: bool  # whether it is pointwise, and its result is the one tensor that it writes
     special: Special
 
 
@@ -110,7 +111,9 @@ def effects_of(func: Any) -> Effects:
     needs_numbers = not gives_tensors or any(tag in func.tags for tag in tags)
     shares = any(aliases) or any(spec.alias_info is not None for spec in schema.arguments)
     makes_new = not (written or needs_numbers or shares) and schema.name.startswith("aten::")
-    return Effects(tuple(written), is_view, needs_numbers, makes_new, record)
+    is_pointwise = torch.Tag.pointwise in func.tags and record.shape is None
+    gives_target = is_pointwise and len(written) == len(aliases) == 1 and aliases[0] is not None
+    return Effects(tuple(written), is_view, needs_numbers, makes_new, gives_target, record)
 
 
 def targets(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

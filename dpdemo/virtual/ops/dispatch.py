@@ -12,7 +12,7 @@ import torch
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import as_cpp, label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.ops import cuda_only, meta, rules, shapes, sync_batch_norm  # noqa: F401 - they register
+from dpdemo.virtual.ops import cuda_only, memo, meta, rules, shapes, sync_batch_norm  # noqa: F401 - they register
 from dpdemo.virtual.ops.accumulating import ADD, ADD_IN_PLACE, accumulating
 from dpdemo.virtual.ops.collectives import FUNCTIONAL
 from dpdemo.virtual.ops.delegated import delegated, one_by_one_where_mixed
@@ -54,7 +54,7 @@ def choose(func: Any) -> Action:
     elif found is None and func in CONVOLUTIONS:
         found = as_cpp(_run_with_scratch)
     elif found is None and (is_random(func) or any(spec.name == "device" for spec in func._schema.arguments)):
-        found = as_cpp(run)
+        found = as_cpp(memo.remembering(func, run))
     action: Action = with_refusals(func, _usual(func) if found is None else found)
     return accumulating(action, choose(ADD_IN_PLACE)) if func is ADD else action
 
@@ -134,10 +134,11 @@ def _usual(func: Any) -> Action:  # noqa: C901 - written out, for speed
     writes = func._schema.is_mutable
     takes_numbers = torch.Tag.pointwise in func.tags and not writes and not compares_all(func)
     tolerated = NUMBER if takes_numbers else 0
+    without_numbers = memo.remembering(func, run)
 
     def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if session.is_meta:
-            return run(session, func, args, kwargs)
+            return without_numbers(session, func, args, kwargs)
         index, cpu_operands = survey(session, func, args, kwargs)
         if index is None:
             if not cpu_operands or cpu_operands >= USERS:
@@ -195,7 +196,7 @@ def _viewing(action: Action, view: Any) -> Action:
 
     def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            if session.key in args[0].untyped_storage().__dict__ and not session.is_meta:
+            if session.key in args[0].untyped_storage().__dict__:
                 return view(*args, **kwargs)
         except (NotImplementedError, RuntimeError, ValueError):
             pass  # it has no storage of its own

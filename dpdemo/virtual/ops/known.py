@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 META = torch.device("meta")
 LARGEST = 64 * 2**20  # bytes of a shadow
-_SHADOW, _FORGOTTEN = "_virtual_gpu_shadow", "_virtual_gpu_forgotten"
+SHADOW, _FORGOTTEN = "_virtual_gpu_shadow", "_virtual_gpu_forgotten"
 _is_meta: Any = torch._C.TensorBase.is_meta
 
 
@@ -41,8 +41,13 @@ def numbers_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the numbers of `tensor` as a tensor of the host (itself if it is real), or None."""
     if not _is_meta.__get__(tensor):
         return None if is_forgotten(tensor) else tensor
-    shadow: _Shadow | None = notes_of(tensor).get(_SHADOW)
+    shadow: _Shadow | None = notes_of(tensor).get(SHADOW)
     return None if shadow is None else _seen_through(tensor, shadow)
+
+
+def is_unknown(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor without numbers, which has all its storage or shares it, has no shadow."""
+    return SHADOW not in notes_of(tensor)
 
 
 def have_equal_numbers(tensor: torch.Tensor, other: torch.Tensor) -> bool:
@@ -76,14 +81,14 @@ def is_forgotten(tensor: torch.Tensor) -> bool:
 def forget(tensor: torch.Tensor) -> None:
     """Note that the contents of a tensor's storage are no longer known."""
     if _is_meta.__get__(tensor):
-        notes_of(tensor).pop(_SHADOW, None)
+        notes_of(tensor).pop(SHADOW, None)
     else:
         notes_of(tensor)[_FORGOTTEN] = True
 
 
 def know(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
     """Give the storage of `tensor`, which has none, a shadow with these numbers (not copied if they fit)."""
-    if tensor.layout is not torch.strided or not is_small(tensor):
+    if not is_small(tensor):
         return
     storage = tensor.untyped_storage()
     fits = (
@@ -98,14 +103,14 @@ def know(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
             kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
             view = torch.empty(0, dtype=tensor.dtype, device="cpu")
             view.set_(kept, tensor.storage_offset(), tensor.shape, tensor.stride()).copy_(numbers)
-        storage.__dict__[_SHADOW] = _Shadow(kept)
+        storage.__dict__[SHADOW] = _Shadow(kept)
 
 
 def know_all_equal(tensor: torch.Tensor, value: Any) -> None:
     """Note that every element of the storage of `tensor`, which has none, is `value`."""
     with torch._C._DisableTorchDispatch():
         element = torch.full((), value, dtype=tensor.dtype, device="cpu")
-    notes_of(tensor)[_SHADOW] = _Shadow(element=element)
+    notes_of(tensor)[SHADOW] = _Shadow(element=element)
 
 
 def copy_shadow(source: torch.Tensor, target: torch.Tensor) -> None:
@@ -115,7 +120,7 @@ def copy_shadow(source: torch.Tensor, target: torch.Tensor) -> None:
         return
     element = element_of(source) if _is_meta.__get__(source) else None
     if element is not None:
-        notes_of(target)[_SHADOW] = _Shadow(element=element.to(target.dtype))
+        notes_of(target)[SHADOW] = _Shadow(element=element.to(target.dtype))
     elif is_small(target):
         with torch._C._DisableTorchDispatch():
             know(target, numbers.to(target.dtype, copy=True))
@@ -123,7 +128,7 @@ def copy_shadow(source: torch.Tensor, target: torch.Tensor) -> None:
 
 def know_parts(parts: Sequence[torch.Tensor], whole: torch.Tensor, dim: int | None = None) -> None:
     """Let `whole` know `parts`, which were copied into it along `dim` (None: one after the other)."""
-    if not _is_meta.__get__(whole) or whole.layout is not torch.strided or not is_small(whole):
+    if not _is_meta.__get__(whole) or not is_small(whole):
         return
     numbers = [numbers_of(part) for part in parts]
     known = [part for part in numbers if part is not None]
@@ -135,26 +140,26 @@ def know_parts(parts: Sequence[torch.Tensor], whole: torch.Tensor, dim: int | No
 
 def copy_storage_shadow(source: torch.UntypedStorage, target: torch.UntypedStorage) -> None:
     """Let storage `target`, which has none itself, know what is known of the bytes of `source`."""
-    shadow: _Shadow | None = source.__dict__.get(_SHADOW)
+    shadow: _Shadow | None = source.__dict__.get(SHADOW)
     if shadow is None or shadow.storage is None:
-        target.__dict__[_SHADOW] = shadow
+        target.__dict__[SHADOW] = shadow
         return
     with torch._C._DisableTorchDispatch():
         copy = torch.UntypedStorage(shadow.storage.nbytes())  # type: ignore[no-untyped-call]
         copy.copy_(shadow.storage)
-    target.__dict__[_SHADOW] = _Shadow(copy)
+    target.__dict__[SHADOW] = _Shadow(copy)
 
 
 def is_small(tensor: torch.Tensor) -> bool:
     """Return whether a shadow of the storage of `tensor` may be made."""
-    return bool(tensor.untyped_storage().nbytes() <= LARGEST)
+    return tensor.layout is torch.strided and bool(tensor.untyped_storage().nbytes() <= LARGEST)
 
 
 def element_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the number to which all elements of a tensor are known to be equal, if they are, else None."""
     if not _is_meta.__get__(tensor):
         return tensor if not tensor.dim() and not is_forgotten(tensor) else None
-    shadow: _Shadow | None = notes_of(tensor).get(_SHADOW)
+    shadow: _Shadow | None = notes_of(tensor).get(SHADOW)
     if shadow is None or shadow.element is None:
         return None if tensor.dim() or shadow is None else numbers_of(tensor)
     return shadow.element if shadow.element.dtype == tensor.dtype else None
@@ -173,12 +178,12 @@ def make_writable(tensor: torch.Tensor) -> bool:
     if not _is_meta.__get__(tensor):
         return True
     storage = tensor.untyped_storage()
-    shadow: _Shadow = storage.__dict__[_SHADOW]
+    shadow: _Shadow = storage.__dict__[SHADOW]
     if shadow.element is None:
         return True
     if not is_small(tensor):
         return False
     with torch._C._DisableTorchDispatch():
         whole = shadow.element.expand(storage.nbytes() // shadow.element.element_size()).clone()
-    storage.__dict__[_SHADOW] = _Shadow(whole.untyped_storage())
+    storage.__dict__[SHADOW] = _Shadow(whole.untyped_storage())
     return True

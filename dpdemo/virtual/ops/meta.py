@@ -33,7 +33,7 @@ from dpdemo.virtual.ops.computed import (
 )
 from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_optimizer_step, place_of_reader
 from dpdemo.virtual.ops.known import META, is_forgotten, numbers_of
-from dpdemo.virtual.ops.memo import shapes_of
+from dpdemo.virtual.ops.memo import shapes_of, target_of
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.state import Session, the_session
 
@@ -114,6 +114,8 @@ def _for_shapes(
         run = effects.special.shape or func
         if effects.makes_new:
             return shapes_of(func, run, stand_ins, named)
+        if effects.gives_target:
+            return target_of(func, run, stand_ins, named)
         return run(*stand_ins, **named)
     except NotImplementedError as error:
         raise needs_numbers(str(func)) from error

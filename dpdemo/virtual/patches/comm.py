@@ -21,6 +21,7 @@ from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import as_cpp, gpu_of, stamp_all
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.known import know_parts
+from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.state import Session, the_session
 from dpdemo.virtual.transfer import move, num_bytes
 
@@ -99,7 +100,8 @@ def _flat(chunk: Sequence[Tensor], device: int, *, copies_one: bool) -> Tensor:
     """Put tensors behind each other in a buffer on a device; a single one may be the buffer itself."""
     session = the_session()
     with quietly(session):
-        flat: Tensor = _flatten(chunk)
+        is_meta = session.is_meta
+        flat: Tensor = shapes_of(_flatten, _flatten, (chunk,), {}) if is_meta else _flatten(chunk)
         if len(chunk) == 1 and not copies_one:
             return flat
         if len(chunk) == 1:

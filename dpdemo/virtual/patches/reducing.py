@@ -10,7 +10,8 @@ import torch.cuda.nccl
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import as_cpp, gpu_of, stamp
-from dpdemo.virtual.ops.known import forget
+from dpdemo.virtual.ops.known import forget, is_unknown
+from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.patches.comm import quietly
 from dpdemo.virtual.state import is_seen_by_us_alone, the_session
 from dpdemo.virtual.transfer import num_bytes
@@ -67,8 +68,15 @@ def _flattened(tensors: Sequence[Tensor]) -> Tensor:
     if len(homes) != 1 or homes == {None} or not _are_plain(tensors):
         whole: Tensor = _flatten(tensors)
         return whole
-    with torch._C._DisableTorchDispatch():
-        whole = _flatten(tensors)
+    session = the_session()
+    if session.is_meta:
+        if torch.is_grad_enabled() or not all(map(is_unknown, tensors)):
+            return _flatten(tensors)  # type: ignore[no-any-return]
+        with quietly(session):
+            whole = shapes_of(_flatten, _flatten, (tensors,), {})
+    else:
+        with torch._C._DisableTorchDispatch():
+            whole = _flatten(tensors)
     stamp(whole, the_session(), homes.pop())  # type: ignore[arg-type] # not None: seen above
     return whole
 
@@ -90,7 +98,7 @@ def _unflattened(whole: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _are_plain(tensors: Sequence[Tensor]) -> bool:
     """Return whether tensors can be put together and taken apart by views alone."""
-    return is_seen_by_us_alone() and all(
+    return is_seen_by_us_alone(also_meta=True) and all(
         isinstance(tensor, torch.Tensor)
         and type(tensor).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
         and tensor.layout is torch.strided
