@@ -20,9 +20,9 @@ pytestmark = pytest.mark.filterwarnings(
 def import_kernels(request):
     """Import the kernels, each test its own ones."""
     if request.param == "before the block":
-        importlib.import_module("kernels")
-    yield lambda: importlib.import_module("kernels")
-    sys.modules.pop("kernels", None)
+        importlib.import_module("kernels_in_triton")
+    yield lambda: importlib.import_module("kernels_in_triton")
+    sys.modules.pop("kernels_in_triton", None)
 
 
 def grid(meta):
