@@ -43,6 +43,7 @@ from dpdemo.programs.subjects import MAX_ALIKE, Kind, Notes, Subject
 from dpdemo.results.check import CheckReport
 from dpdemo.results.findings import NOTHING_CALLED, Finding
 
+_ONLY_CALLS = "calls of DataParallel alone are checked here; DDP and FSDP by `dpdemo exec --ranks N --check`"
 _OF_THE_WRAPPER = ("DP101", "DP102")  # rules about what a program does with the wrapper, beside its calls
 MAX_REHEARSALS = 16  # kinds of calls that are rehearsed of one model: each costs some runs of it
 MAX_KINDS = 100  # kinds of calls of one model that are judged; each is kept until the end
@@ -172,6 +173,8 @@ class CallCheck:
         told = zip(subjects, reports, strict=True)
         notes = [note for subject, report in told for note in subject.notes_of(report)]
         notes += [note for note, _ in self._mishaps.items()]
+        if not (self._subjects or ended_by):
+            notes.append(_ONLY_CALLS)
         if foreign and found:
             notes.append(CheckReport("", 0, (), ended_by=foreign).ending)
         return CheckReport(
