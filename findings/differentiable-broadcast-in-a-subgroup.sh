@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# torch.distributed.nn.functional.broadcast sends its gradient to another rank in a sub-group
+#
 # Expected: torch.distributed.nn.functional.broadcast(tensor, src, group) takes `src` as dist.broadcast does,
 #   a rank of the whole world, and sends the gradients of all ranks of the group back to that rank.
 # Happens: in torch 2.13.0 forward goes by the world's number and backward by the group's: it compares `src` with
@@ -13,7 +15,7 @@ set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check "torch==2.13.0" numpy
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check torch==2.13.0 numpy==2.4.6
 cat > "$folder/train.py" << 'PROGRAM'
 import os
 
@@ -36,7 +38,8 @@ for members, source in (([0, 1], 0), ([1, 2], 1)):
 dist.destroy_process_group()
 PROGRAM
 mkdir "$folder/out"
-OUT="$folder/out" OMP_NUM_THREADS=1 timeout 120 "$folder/venv/bin/python" -m torch.distributed.run --standalone \
+export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
+OUT="$folder/out" timeout 120 "$folder/venv/bin/python" -m torch.distributed.run --standalone \
     --nproc-per-node 3 "$folder/train.py" > "$folder/log.txt" 2>&1 || { cat "$folder/log.txt"; exit 1; }
 "$folder/venv/bin/python" -c "import torch; print('torch', torch.__version__)"
 cat "$folder"/out/*.txt

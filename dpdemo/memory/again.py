@@ -27,7 +27,7 @@ class Again:
         self.updates: list[list[Event]] = []
         """Those of the optimizer's first two steps; none if they are not known."""
         self.is_used = False
-        """Whether they are those of the last step."""
+        """Whether the last step used them, and made none of its own."""
         self._layouts: list[_Layout | None] = []
         self._kept: tuple[list[Event], list[int], list[int]] | None = None
 
@@ -36,7 +36,7 @@ class Again:
         self.updates, self._kept = [], None
 
     def drop_dead(self) -> None:
-        """Let the log begin with what is live now."""
+        """Drop from the log what has been freed."""
         self._log[:] = [event for event in live_events(self._log) if event[1] > 0]
 
     def knows_updates(self) -> bool:
@@ -76,7 +76,7 @@ class Again:
             device, dtype, shape, strides = layout  # type: ignore[misc] # the others are left out
             parameter.grad = torch.empty_strided(shape, strides, dtype=dtype, device=device)
             label = label_of(parameter.grad, the_session().key)
-            if label is not None:  # which it never is: it was made on a GPU
+            if label is not None:  # a tensor on a GPU always has one
                 label.kind, label.birth = Kind.GRADIENT, birth
         self._log[:] = log
         return [*marks]

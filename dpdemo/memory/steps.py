@@ -236,7 +236,7 @@ class Stepper:
         return *found, self._lanes((1, 2, 3, 5, 6, RESET, 7, 8))
 
     def _make_buckets_again(self) -> None:
-        """Let the reducer of DistributedDataParallel do what it does as the second forward pass begins."""
+        """Rebuild the buckets, as DistributedDataParallel does before its second forward pass."""
         wrapper = self.built.wrapper
         if isinstance(wrapper, nn.parallel.DistributedDataParallel):
             with _phase(self.gpus, "forward"):

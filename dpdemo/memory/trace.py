@@ -70,9 +70,9 @@ class Lane:
         return live == kept
 
     def after(self, first: Lane) -> Lane | None:
-        """Return a lane whose parts before the last have the sizes of another; None if it is no such lane.
+        """Return this lane with the sizes of a first pass before its last parts, or None if these do not fit.
 
-        It is one if its last part, too, allocates in the forward pass what the other's first part does.
+        They fit if the steps are the same, and the last forward pass allocates what the first one does.
         """
         *before, _, last = self.parts
         if first.parts[: len(before)] != (*before,) or _forward(last, self.sizes[-1]) != _forward(

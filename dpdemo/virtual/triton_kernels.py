@@ -1,7 +1,7 @@
 """Kernels that a program writes in Triton: its own interpreter runs them, in the memory of virtual GPUs.
 
-Autotuning takes the first configuration, since there is no speed to measure. GPUs without numbers run no
-kernel: its outputs are there already.
+Autotuning takes the first configuration: there are no speeds to compare. GPUs without numbers run no kernel:
+its outputs are there already.
 
 Source: triton/runtime/interpreter.py, autotuner.py and backends/nvidia/driver.py (3.6 to 3.9).
 """
@@ -102,7 +102,7 @@ def _interpret_all(jit: Any) -> None:
 
 
 def _run_in_place(interpreter: Any) -> None:
-    """Let the interpreter work in the GPUs' memory, where it would work in copies on the host."""
+    """Make the interpreter work in the GPUs' memory instead of in copies on the host."""
     executor, language = interpreter.GridExecutor, interpreter.tl
 
     @_patches.around(
@@ -148,7 +148,7 @@ def _expect_gpus(args: list[Any]) -> None:
 
 def _tune_nothing(autotuner: Any) -> None:
     first = property(lambda _: lambda *_, **__: (0.0, 0.0, 0.0))
-    _patches.apply(Patch(autotuner.Autotuner, "do_bench", first, "there is no speed to measure"))
+    _patches.apply(Patch(autotuner.Autotuner, "do_bench", first, "there are no speeds to compare"))
 
 
 def _ask_again(runtime: Any) -> None:
@@ -161,7 +161,7 @@ def _know_gpus(driver: Any) -> None:
 
 
 def _compute_functions(libdevice: Any) -> None:
-    """Let the functions of NVIDIA's libdevice compute."""
+    """Put functions that compute in the place of libdevice's stubs."""
     for name, stub in list(vars(libdevice).items()):
         if inspect.isfunction(stub):
             _patches.apply(Patch(libdevice, name, functools.partial(_compute, name), _STUB))
@@ -194,31 +194,32 @@ _FOLLOWED = {
 }
 
 
-def _follow(name: str, module: Any) -> None:
+def _follow(_: object) -> None:
+    """Follow Triton's modules; those of another release are to work as they do without."""
     if state.session is None:
         return
-    try:
-        _FOLLOWED[name](module)
-    except Exception as error:  # noqa: BLE001 - another release of Triton, which is to be imported all the same
-        text = f"virtual GPUs may not run this release's kernels in Triton: {name}: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    for name, follow in _FOLLOWED.items():
+        try:
+            follow(importlib.import_module(name))
+        except Exception as error:  # noqa: BLE001 - whatever another release lacks
+            text = f"virtual GPUs may not run this release's kernels in Triton: {name}: {error}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 @functools.cache
-def _await(name: str) -> None:
-    """Follow a module of Triton that is imported later, while any block is open."""
-    if name not in sys.modules:
-        when_imported(name, functools.partial(_follow, name))
+def _await_triton() -> None:
+    """Follow Triton once it is imported while any block is open; a later block finds it imported."""
+    when_imported("triton", _follow)
 
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
     """Run kernels of Triton by its interpreter for the length of a `with` block."""
     try:
-        for name in _FOLLOWED:
-            _await(name)
-            if name in sys.modules:
-                _follow(name, sys.modules[name])
+        if "triton" in sys.modules:
+            _follow(None)
+        else:
+            _await_triton()
         yield
     finally:
         _patches.undo()

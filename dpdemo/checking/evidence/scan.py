@@ -57,7 +57,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What the model is made of, read without running it (`observing/scan.py`)."""
+    """The parts of a model, as `observing/scan.py` reads them without running it."""
 
     model: str
     held: tuple[Holding, ...] = ()

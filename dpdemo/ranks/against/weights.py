@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LOSS = 1e-4
 _CLEAR = 0.2
-"""How much nearer one process's loss must be to the weighted mean, where numbers have a low precision."""
+"""In 16 bits: how far a loss may be from the weighted mean, as a share of its distance to the even mean."""
 _MANY = 16
 _UNEVEN = "The ranks' means are averaged although they are over different numbers of elements"
 _LIKE_ONE = "let the program treat the loss of each rank as one process treats that of all rows"

@@ -38,7 +38,7 @@ class Empties:
         self.sums: dict[int, int] = {}
         """By the memory's address, a checksum of what `to_empty` left there."""
         self.statistics: list[torch.Tensor] = []
-        """What the operator that runs updates, and leaves without values."""
+        """The tensors without values that the running operator updates."""
         self.patches = Patches()
         notes.until_end.callback(self.patches.undo)
 

@@ -27,6 +27,8 @@ _empty: Any = torch._C._VariableFunctions.empty_strided
 _META = torch.device("meta")
 _WITHOUT_STORAGE = (KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 _made: dict[Any, tuple[Any, ...] | Any] = {}
+_operators: dict[int, Any] = {}
+"""By its id, each operator among the keys: while it is here, no other one gets that id."""
 
 
 class _Unknown(Exception):  # noqa: N818 - it ends a recursion
@@ -47,11 +49,12 @@ def shapes_of(func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, A
         recipe = _recipe(result, {_storage(tensor) for tensor in flat_tensors((*args, *kwargs.values()))})
     except _Unknown:
         return result
-    _remember(key, recipe)
+    _remember(func, key, recipe)
     return result
 
 
-def _remember(key: Any, recipe: Any) -> None:
+def _remember(func: Any, key: Any, recipe: Any) -> None:
+    _operators[id(func)] = func
     if len(_made) >= _MOST_CALLS:
         _made.clear()
     _made[key] = recipe
@@ -70,7 +73,7 @@ def target_of(func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, A
     before = target.shape, target.untyped_storage().nbytes()
     result = run(*args, **kwargs)
     if result is target and before == (target.shape, target.untyped_storage().nbytes()):
-        _remember(key, None)
+        _remember(func, key, None)
     return result
 
 

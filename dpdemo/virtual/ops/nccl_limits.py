@@ -65,7 +65,7 @@ _COPIED = {"allgather_", "reduce_scatter_"}
 _UNCONVERTIBLE = {"alltoall_base_", "alltoall_", "gather_", "scatter_"}
 """The first implementation runs them as sends and receives, in torch/csrc/cuda/nccl.cpp."""
 _LISTS = {"gather_": (0, 1), "scatter_": (1, 0)}
-"""Where the root's list is, and the tensor of each rank."""
+"""By operation, the positions of the root's list and of each rank's own tensor."""
 _ANY_LAYOUT = {"allreduce_coalesced_", "allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_"}
 _WARNING = (
     "Detected non-contiguous tensor in P2P operations. It is user responsibility to guarantee that source "
