@@ -6,8 +6,8 @@ Each rank takes the samples that DistributedSampler deals to it, and averages it
 """
 
 import json
-import os
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -23,10 +23,9 @@ def make(rows, seed):
     return model, torch.randn(rows, 7)
 
 
-def step(rank, ranks, rows, seed, port):
-    """Take one step on this rank."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    store = dist.TCPStore("127.0.0.1", port, ranks, is_master=rank == 0)
+def step(rank, ranks, rows, seed, folder):
+    """Take one step on this rank. Ranks meet in a file: a free port may be taken by another program."""
+    store = dist.FileStore(f"{folder}/store", ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     model, batch = make(rows, seed)
     mine = list(DistributedSampler(TensorDataset(batch), ranks, rank, shuffle=False))
@@ -40,10 +39,6 @@ def step(rank, ranks, rows, seed, port):
 
 
 if __name__ == "__main__":
-    import socket
-
     numbers = [int(word) for word in sys.argv[1:]]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.spawn(step, (*numbers, port), nprocs=numbers[0])
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(step, (*numbers, folder), nprocs=numbers[0])

@@ -20,7 +20,9 @@ PATIENCE_SECONDS = 900
 def run(command, *, check=False, **options):
     """Run a program to its end and give what it did; its output as text, unless `options` say otherwise."""
     given = {"capture_output": True, "text": True, "timeout": PATIENCE_SECONDS, **options}
-    return subprocess.run(command, check=check, **given)
+    done = subprocess.run(command, check=False, **given)
+    assert not check or done.returncode == 0, done.stderr
+    return done
 
 
 def loaded_by(*words):

@@ -7,6 +7,7 @@ store hangs programs that have a port of their own. Before each collective a ran
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from dpdemo.errors import RunError
 from dpdemo.ranks.log import FOLDER, NOTES, RankLog
 from dpdemo.ranks.watch import LAST_WORDS_S, LaunchedWorld, Verdict, watch
 
+PORTS = range(20_000, 29_500)
 _POLL_S = 0.05
 _CLEAN_UP_S = 3.0  # time that ranks get to clean up and write their notes after Ctrl-C
 _whole_lines = threading.Lock()
@@ -92,7 +95,7 @@ def launch(
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         try:
             with _signals_raise():
-                port = _free_port()
+                port = free_port()
                 for number in range(num_ranks):
                     added = {**environment, **environment_of(number, num_ranks, port), NOTES: folder}
                     process = _start(command, added, has_terminal=has_terminal and not number)
@@ -129,10 +132,16 @@ def environment_of(number: int, num_ranks: int, port: int) -> dict[str, str]:
     }
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def free_port() -> int:
+    """Return a port on which ranks can meet, below those that systems hand out to whoever asks for any.
+
+    Of those, each connection of a busy machine may take the one found before rank 0 listens on it.
+    """
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("", port))
+            return port
+    raise RunError(f"expected a free port, got {len(PORTS):,} in use", place=f"{PORTS[0]}-{PORTS[-1]}")
 
 
 def _start(

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 from contextlib import redirect_stderr
@@ -24,6 +23,7 @@ from dpdemo.config.load import make_config
 from dpdemo.epochs.ddp.records import RankRecord, merge
 from dpdemo.epochs.ddp.world import World, in_world, launched_world, speaks
 from dpdemo.ranks.events import Event
+from dpdemo.ranks.launch import free_port
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import RankPlace
 
@@ -88,10 +88,8 @@ def test_what_ranks_see_is_what_simulate_predicts_for_every_config(tmp_path, whe
 @pytest.mark.parametrize("virtual", [False, True])
 @pytest.mark.parametrize("config", [{"trace_sample": 8}, {"shuffle": True, "drop_last": True}])
 def test_a_rank_in_this_process_sees_what_simulate_predicts(monkeypatch, virtual, config):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", **SMALL, "MASTER_PORT": port}.items():
+    alone = {"RANK": "0", "WORLD_SIZE": "1", **SMALL, "MASTER_PORT": str(free_port())}
+    for name, value in alone.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     report = api.run(strategy="ddp", batch_size=7, virtual=virtual, **config)

@@ -22,7 +22,7 @@ from dpdemo.epochs.ddp.records import EpochProgress, Job, PeerLostError, RankRec
 from dpdemo.epochs.ddp.world import World
 from dpdemo.epochs.interrupts import RunInterrupted
 from dpdemo.errors import PeerFailedError
-from dpdemo.ranks.launch import Outcome
+from dpdemo.ranks.launch import Outcome, free_port
 from dpdemo.ranks.log import RankLog
 from dpdemo.results.batches import BatchGroup, Outside, Replica
 from dpdemo.results.devices import Devices
@@ -227,9 +227,7 @@ class TestUnderALauncher:
 
     @pytest.mark.slow
     def test_a_rendezvous_that_never_completes_ends_with_the_timeout(self, folder):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         done = self.rank_0_of_2(folder, port, "--timeout", "2")
         assert (done.returncode, done.stdout) == (1, "")
         assert "expected 2 ranks to meet within 2 s, got rank 0 waiting: " in done.stderr

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 
@@ -14,6 +13,7 @@ from ddpruns import TROUBLE, environment, ranks_of
 from processes import PATIENCE_SECONDS, wait_for
 
 import dpdemo as api
+from dpdemo.ranks.launch import free_port
 
 NUM_GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 
@@ -28,12 +28,6 @@ def folder(tmp_path):
     (tmp_path / "trouble.py").write_text(TROUBLE)
     yield tmp_path
     wait_for(lambda: not ranks_of(tmp_path))
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def agents(folder, *options, number=2, nproc=2):

@@ -1,7 +1,6 @@
 """Gradients of one step: DataParallel on virtual GPUs beside torch's own DDP in processes, and one device."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddp_gradients import make
+from processes import run
 from torch import nn
 
 from dpdemo.virtual import virtual_gpus
@@ -37,8 +37,8 @@ class LossInside(nn.Module):
 def of_ddp(ranks, rows):
     program = str(Path(__file__).parent.parent / "ddp_gradients.py")
     words = [sys.executable, program, str(ranks), str(rows), str(SEED)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return {name: torch.tensor(values) for name, values in json.loads(done.stdout).items()}
+    found = json.loads(run(words, check=True).stdout)
+    return {name: torch.tensor(values) for name, values in found.items()}
 
 
 def of_data_parallel(gpus, rows, *, loss_inside=False):

@@ -1,12 +1,16 @@
 """However a rank ends, or cannot note what it does: the others are stopped, and no process is left."""
 
 import signal
+import socket
 import subprocess
 import sys
 
 import pytest
 from ddpruns import processes_of
 from processes import PATIENCE_SECONDS, wait_for
+
+from dpdemo.errors import RunError
+from dpdemo.ranks import launch
 
 _PROGRAM = """
 import os, resource, signal, sys, time
@@ -80,3 +84,15 @@ def test_ctrl_c_names_where_each_rank_was(folder):
     assert process.returncode == 130
     assert "SIGINT: all ranks were stopped" in err
     assert "rank 0: all_reduce #6 of [3] float32 at " in err
+
+
+def test_ranks_meet_on_a_port_that_no_one_holds(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", launch.free_port()))
+        taken.listen()
+        held = taken.getsockname()[1]
+        monkeypatch.setattr(launch, "PORTS", [held])
+        with pytest.raises(RunError, match="expected a free port, got 1 in use"):
+            launch.free_port()
+        monkeypatch.setattr(launch, "PORTS", [held, *range(20_000, 29_500)])
+        assert {launch.free_port() for _ in range(100)}.isdisjoint({held})
