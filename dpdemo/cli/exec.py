@@ -19,6 +19,7 @@ from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.errors import RunError, UsageError
 from dpdemo.files import FORMS, endings
 from dpdemo.programs.program import Program, find_program
+from dpdemo.ranks.against.settings import DEFAULT_STEPS
 from dpdemo.ranks.hardware import Hardware
 from dpdemo.results.check import CheckReport
 from dpdemo.results.console import make_console
@@ -50,11 +51,10 @@ Ranks = Annotated[int | None, o.option("--ranks --nproc-per-node N", o.MAIN, _RA
 _RANDOM = "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."
 Random = Annotated[Literal["cuda", "cpu"], o.option("--random", o.GPUS, _RANDOM)]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
-_CHECK = "Check every DataParallel call; with --ranks, compare gradients with those of one process."
+_CHECK = "Check every DataParallel call; compare the gradients of ranks with those of one process."
 Check = Annotated[bool, o.option("--check", o.MAIN, _CHECK)]
 _STEPS = "First steps that --ranks --check compares. (default: 3)"
 Steps = Annotated[int | None, o.option("--steps K", o.CHECKS, _STEPS, min=1, max=100)]
-DEFAULT_STEPS = 3
 _TRACE = "Follow one sample through all ranks: its index, or what the report calls its content."
 TraceSample = Annotated[o.Text, o.option("--trace-sample N", o.DATA, _TRACE)]
 SaveReport = Annotated[list[Path] | None, o.saved(o.MAIN, endings(("json",)), o.SAVE, "--save --report")]

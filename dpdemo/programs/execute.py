@@ -11,7 +11,9 @@ from dataclasses import replace
 from dpdemo.calls.calls import Watch, watching
 from dpdemo.programs.callcheck import CallCheck, is_rehearsing
 from dpdemo.programs.program import Program, run_program
-from dpdemo.ranks.gathering import gathering
+from dpdemo.ranks.against.check import checking
+from dpdemo.ranks.against.settings import DEFAULT_STEPS, VARIABLE
+from dpdemo.ranks.gathering import CompareRanks, gathering
 from dpdemo.ranks.hardware import Hardware, reaching_children
 from dpdemo.ranks.observe.follow import follow_program
 from dpdemo.results.check import CheckReport
@@ -44,6 +46,10 @@ def execute(
 
     """
     with ExitStack() as opening:
+        is_compared = (
+            check is not None and "RANK" not in os.environ
+        )  # a launcher's ranks cannot start it again
+        against_one = opening.enter_context(_comparing(program, hardware)) if is_compared else None
         opening.enter_context(reaching_children(hardware))
         ranks = opening.enter_context(gathering())
         gpus = opening.enter_context(hardware.opened())
@@ -55,7 +61,9 @@ def execute(
     def seen() -> tuple[ExecReport, CheckReport | None]:
         findings = None if check is None else _findings(check, code)
         report = _report(program, gpus, watch, hardware)
-        worlds = () if ranks is None else ranks.close(program)
+        worlds = () if ranks is None else ranks.close(program, against_one)
+        if findings is not None and findings.is_empty and any(world.comparison for world in worlds):
+            findings = None
         return replace(report, check=findings, ranks=worlds), findings
 
     def close() -> None:
@@ -83,6 +91,19 @@ def _findings(check: CallCheck, code: object) -> CheckReport:
     found = check.report(getattr(sys, "last_value", None))
     is_empty = not (found.compared or found.findings or found.ended_by)
     return replace(found, ended_by=f"exit code {code}") if code and is_empty else found
+
+
+@contextmanager
+def _comparing(program: Program, hardware: Hardware) -> Iterator[CompareRanks]:
+    """Let ranks that the program starts note what one process needs, for the length of a `with` block."""
+    words = ["--gpus", "1", "--random", hardware.random, *(["--gpu", hardware.card] if hardware.card else [])]
+    command = [sys.executable, "-m", "dpdemo", "exec", "--quiet", *words, *program.words]
+    with checking(0, DEFAULT_STEPS, command, dict(os.environ)) as check:
+        os.environ |= check.settings.environment()
+        try:
+            yield check.against_one
+        finally:
+            os.environ.pop(VARIABLE, None)
 
 
 @contextmanager

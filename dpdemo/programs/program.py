@@ -38,6 +38,11 @@ class Program:
     arguments: tuple[str, ...] = ()
     is_module: bool = False
 
+    @property
+    def words(self) -> list[str]:
+        """What follows `python`, or `dpdemo exec` and its options, on a command line."""
+        return [*["-m"] * self.is_module, self.name, *self.arguments]
+
     def __str__(self) -> str:
         return " ".join(["-m", self.name] if self.is_module else [self.name])
 

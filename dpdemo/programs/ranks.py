@@ -35,8 +35,7 @@ def run_ranks(
     extras: Extras,
 ) -> int:
     """Run the program to its end, and return its exit code, or 1 for 0 where `finish` asks for that."""
-    chosen = ["-m", program.name] if program.is_module else [program.name]
-    command = [sys.executable, *chosen, *program.arguments]
+    command = [sys.executable, *program.words]
     comparison = None
     with reaching_children(hardware):
         environment = {**os.environ, LAUNCHER: str(os.getpid())}
@@ -45,7 +44,7 @@ def run_ranks(
         else:
             with checking(num_ranks, extras.check_steps, command, environment) as check:
                 outcome = check.on_ranks()
-                comparison = check.against_one(outcome)
+                comparison = check.against_one(outcome, outcome.ranks)
     report = replace(summary(program, outcome.ranks, outcome.message), comparison=comparison)
     if extras.sample is not None:
         report = replace(

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dpdemo.ranks.deadlocks import NONE_LEFT, NOT_STARTED, never_joined
@@ -23,10 +24,11 @@ from dpdemo.ranks.log import FOLDER, NOTES, RankLog
 from dpdemo.ranks.processes import forked_by, has_reader, is_alive, may_become_ranks
 from dpdemo.ranks.report import Program, summary
 from dpdemo.ranks.watch import Verdict, blocked, closed, watch
-from dpdemo.results.ranks import RanksResult
+from dpdemo.results.ranks import Comparison, RanksResult
 
 OnStuck = Callable[[tuple[str, ...]], object]
 """Called with the lines that say why the ranks of a world can never go on."""
+CompareRanks = Callable[[Verdict, Sequence[RankLog]], Comparison]
 _POLL_S = 0.1
 _JOINING = "joining"  # name of the world of ranks that wait for one that never joins
 _START_S = 3.0  # time for the rest of a launcher's work, before ranks without a process here are named
@@ -156,8 +158,11 @@ class RankFolder:
             sys.stdout.flush()  # what the program printed so far
         os._exit(1)
 
-    def close(self, program: Program) -> tuple[RanksResult, ...]:
-        """Stop watching, and return what the ranks of each world did; another rank may be the reporter."""
+    def close(self, program: Program, against_one: CompareRanks | None = None) -> tuple[RanksResult, ...]:
+        """Stop watching, and return what the ranks of each world did; another rank may be the reporter.
+
+        If there is one world, `against_one` compares its ranks with one process.
+        """
         if not self.is_reporter:
             return ()
         self.is_closing = True
@@ -171,9 +176,12 @@ class RankFolder:
         self.is_over = True
         for log in self.logs.values():
             _settle(log)
-        return tuple(
-            summary(program, logs, self.problems.get(name) or closed(logs)) for name, logs in self.worlds()
-        )
+        found = [(logs, self.problems.get(name) or closed(logs)) for name, logs in self.worlds()]
+        results = tuple(summary(program, logs, problem) for logs, problem in found)
+        if against_one is None or len(found) != 1 or self.is_one_of_ranks:
+            return results
+        ((logs, problem),) = found
+        return (replace(results[0], comparison=against_one(Verdict(0, problem), logs)),)
 
 
 def _process(log: RankLog) -> int:

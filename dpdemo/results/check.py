@@ -40,6 +40,11 @@ class CheckReport(Report):
     ended_by: str = ""
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no call was made, and nothing was found."""
+        return self.model == NOTHING_CALLED and not self.findings
+
+    @property
     def nothing_found(self) -> str:
         """Sum up a check without findings; it promises no more than was compared."""
         if not self.num_gpus:

@@ -24,12 +24,12 @@ class Scales:
     @contextlib.contextmanager
     def watching(self, on_mishap: Callable[[Exception], None]) -> Iterator[None]:
         """Watch every GradScaler of this process, for the length of a `with` block."""
-        proceed = GradScaler.scale
+        proceed, follow = GradScaler.scale, self._follow
 
-        def scale(scaler: GradScaler, outputs: Any) -> Any:
-            scaled = proceed(scaler, outputs)
+        def scale(self: GradScaler, outputs: Any) -> Any:
+            scaled = proceed(self, outputs)
             try:
-                self._follow(scaler, scaled)
+                follow(self, scaled)
             except Exception as error:  # noqa: BLE001 - a scaler of the user's own may raise anything
                 on_mishap(error)
             return scaled

@@ -83,10 +83,10 @@ def watching_loads(events: list[Event]) -> Iterator[None]:
                 events.append(Event(name, 0, next(iter(sorted(given))), calling_place()))
 
     def make(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
-        def load_state_dict(module: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> object:
+        def load_state_dict(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> object:
             with contextlib.suppress(Exception):  # a state_dict of the user's may be anything
-                note(name, module, state_dict)
-            return genuine(module, state_dict, *args, **kwargs)
+                note(name, self, state_dict)
+            return genuine(self, state_dict, *args, **kwargs)
 
         return load_state_dict
 

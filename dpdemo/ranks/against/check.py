@@ -7,11 +7,12 @@ import io
 import os
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against.settings import Settings
+from dpdemo.ranks.against.started import Alone, NotComparedError, run_alone
 from dpdemo.ranks.against.state import owner_of
 from dpdemo.ranks.against.store import Store
 from dpdemo.ranks.events import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dpdemo.ranks.against.compare import Side, Step
     from dpdemo.ranks.launch import Outcome
     from dpdemo.ranks.log import RankLog
+    from dpdemo.ranks.watch import Verdict
 
 _NOTED = (NotedBatch, NotedDraw, NotedPass, NotedStep, Touched)
 _TIMES, _LEAST_S = 6.0, 120.0
@@ -49,42 +51,40 @@ _NORMS = (
 _SYNC = "nn.SyncBatchNorm.convert_sync_batchnorm(model), unless that is meant"
 
 
-class _TooSlowError(Exception):
-    """The run on one rank takes too long."""
-
-
 @dataclass
 class Check:
     """The comparison of one program: what its runs share."""
 
     settings: Settings
     command: Sequence[str]
+    """Runs the program as one process, which starts its rank itself or is one."""
     environment: Mapping[str, str]
-    began: float = 0.0
-    took: float = 0.0
+    folder: str = field(default_factory=os.getcwd)
+    """Where the program was started."""
+    began: float = field(default_factory=time.monotonic)
+    limit_s: float = _LEAST_S
     many: int = 1
     """The ranks that stand for one process: several where tensor parallelism does not run on one."""
 
     def on_ranks(self) -> Outcome:
         """Run the program on its ranks, which note what one process needs."""
-        self.began = time.monotonic()
         environment = {**self.environment, **self.settings.environment()}
-        outcome = launch(self.settings.num_ranks, self.command, environment)
-        self.took = time.monotonic() - self.began
-        return outcome
+        return launch(self.settings.num_ranks, self.command, environment)
 
-    def against_one(self, outcome: Outcome) -> Comparison:
+    def against_one(self, outcome: Verdict, ranks: Sequence[RankLog]) -> Comparison:
         """Run the program on one rank, and compare the steps that all noted."""
-        num = self.settings.num_ranks
+        num = len(ranks)
+        self.settings = replace(self.settings, num_ranks=num)
+        self.limit_s = max(_LEAST_S, _TIMES * (time.monotonic() - self.began))
         if outcome.code or outcome.message:
             return Comparison("not checked", num, "the program did not come to its end on the ranks")
-        reason = self._write_events(outcome.ranks)
+        reason = self._write_events(ranks)
         if reason:
             return Comparison("not checked", num, reason)
         try:
-            return self._compared(outcome.ranks)
-        except _TooSlowError:
-            return Comparison("not checked", num, "the run on one process took too long")
+            return self._compared(ranks)
+        except NotComparedError as error:
+            return Comparison("not checked", num, str(error))
         except Exception as error:  # noqa: BLE001 - a bug here costs the comparison, not the report
             return Comparison("not checked", num, f"{type(error).__name__}: {error} (please report it)")
 
@@ -102,6 +102,8 @@ class Check:
                 and not (isinstance(event, NotedStep) and (event.optimizer, event.step) in dull)
             ]
             self.settings.events(log.number).write_bytes(b"".join(noted))
+            with contextlib.suppress(FileNotFoundError):
+                self.settings.store_of(log.path.stem).rename(self.settings.store(log.number))
         if not _common([log.events for log in logs]):
             return "no step of an optimizer was seen on all ranks"
         return ""
@@ -181,7 +183,7 @@ class Check:
 
         outcome = self._replay(settings)
         joined = len(logs) // len({owner_of(log.number, log.events) for log in logs})
-        if outcome.code and self.many < joined:
+        if outcome.code and self.many < joined and not settings.by_program:
             self.many = joined
             outcome = self._replay(settings)
         where, remarks = "one process", []
@@ -189,7 +191,12 @@ class Check:
             where = f"{self.many} ranks of tensor parallelism alone"
             remarks = [f"the program does not run on one process: {where} are compared in its place"]
         events = outcome.ranks[0].events
-        fatal = [event.text for event in events if isinstance(event, Remark) and event.is_fatal]
+        fatal = [
+            event.text
+            for log in outcome.ranks
+            for event in log.events
+            if isinstance(event, Remark) and event.is_fatal
+        ]
         failed = next((log.error for log in outcome.ranks if log.error), None)
         if fatal or outcome.code:
             at = f" ({failed.at})" if failed else ""
@@ -198,7 +205,8 @@ class Check:
             )
             return [], fatal or [text]
         keys = _common([*(log.events for log in logs), events])
-        stores = [Store(settings.store(log.number)) for log in logs] + [Store(settings.store("one0"))]
+        own = replace(settings, is_replay=True).store_of(outcome.ranks[0].path.stem)
+        stores = [Store(settings.store(log.number)) for log in logs] + [Store(own)]
 
         def side(place: int, found: Sequence[Event], key: tuple[int, int]) -> Side:
             event = _noted(found)[key]
@@ -220,16 +228,18 @@ class Check:
         ]
         return steps, [*remarks, *(event.text for event in events if isinstance(event, Remark))]
 
-    def _replay(self, settings: Settings) -> Outcome:
-        limit = time.monotonic() + max(_LEAST_S, _TIMES * self.took)
+    def _replay(self, settings: Settings) -> Outcome | Alone:
+        limit = time.monotonic() + self.limit_s
 
-        def look(_: object) -> None:
+        def look(_: object = None) -> None:
             if time.monotonic() > limit:
-                raise _TooSlowError
+                raise NotComparedError("the run on one process took too long")
 
         for path in Path(settings.folder).glob("one*.store"):
             path.unlink()
         environment = {**self.environment, **replace(settings, is_replay=True).environment()}
+        if settings.by_program:
+            return run_alone(self.command, environment, self.folder, look)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             return launch(self.many, self.command, environment, has_terminal=False, on_look=look)
 
@@ -296,7 +306,11 @@ def _common(logs: Sequence[Sequence[Event]]) -> list[tuple[int, int]]:
 def checking(
     num_ranks: int, steps: int, command: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[Check]:
-    """Make the folder of a comparison, for the length of a `with` block."""
+    """Make the folder of a comparison, for the length of a `with` block.
+
+    `num_ranks` is 0 where the program starts them itself.
+    """
     prefix = f"{FOLDER}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-        yield Check(Settings(str(Path(folder)), num_ranks, steps), command, environment)
+        settings = Settings(str(Path(folder)), num_ranks, steps, by_program=not num_ranks)
+        yield Check(settings, command, environment)

@@ -142,8 +142,8 @@ class PrivateFiles:
         return None if is_exempt or _is_aside(path, self.state.settings.folder) else path
 
 
-def give_view(state: State) -> None:
-    """Give this process its private view."""
+def give_view(state: State) -> PrivateFiles:
+    """Give this process its private view, and return it."""
     files = PrivateFiles(state)
     for owner in (builtins, io):
         _follow_open(files, owner)
@@ -174,6 +174,7 @@ def give_view(state: State) -> None:
 
     torch.save, torch.load = saved, loaded
     when_imported("safetensors.torch", never_raises(lambda module: _follow_safetensors(files, module)))
+    return files
 
 
 def _is_tempfiles(path: Any, files: PrivateFiles) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against import factors, unsynced, weights
-from dpdemo.ranks.against.compare import Step, rows_of
+from dpdemo.ranks.against.compare import Step, rows_of, size
 from dpdemo.ranks.against.mixing import find_function_of_mean, find_mixing
 from dpdemo.ranks.against.words import named
 from dpdemo.results.ranks import Comparison, Mistake
@@ -33,6 +33,7 @@ _OF_GRADIENTS: tuple[Find, ...] = (
     weights.find_uneven_shards,
 )
 """Those whose numbers prove that it did."""
+_NO_GRADIENT = "all gradients are zero, on the ranks and on one process"
 _OWN_DIVISOR = (
     "the loss divides a sum by a fixed number, as many rows or elements as a rank has: one process would "
     "divide by those of all ranks"
@@ -129,6 +130,8 @@ def judged(steps: Sequence[Step], remarks: Sequence[str] = ()) -> Comparison:
         return Comparison("not checked", num, reason or unsure[0], remarks=tuple(remarks))
     remarks = [*remarks, *(f"another optimizer's steps are not explained: {each}" for each in unsure)]
     worst = max(compared, key=lambda step: step.difference())
+    if not any(size(vector) for step in compared for vector in (step.ranks_vector, step.one_vector)):
+        remarks.append(_NO_GRADIENT)
     final = Comparison(
         "different" if different else "equal",
         num,

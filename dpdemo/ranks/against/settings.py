@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 VARIABLE = "DPDEMO_RANKS_AGAINST"
+DEFAULT_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,11 @@ class Settings:
 
     folder: str
     num_ranks: int
-    steps: int = 3
+    """0 as long as nobody knows how many the program starts."""
+    steps: int = DEFAULT_STEPS
     is_replay: bool = False
+    by_program: bool = False
+    """Whether the program starts its ranks itself."""
     in_turns: bool = False
     """Whether the one process gets the ranks' batches one after the other, not their union."""
     has_own_norms: bool = False
@@ -39,9 +43,13 @@ class Settings:
         """Return the variable that carries them."""
         return {VARIABLE: json.dumps(asdict(self))}
 
-    def store(self, rank: int | str) -> Path:
-        """Return the file of a rank's tensors and samples."""
+    def store(self, rank: int) -> Path:
+        """Return the file of a rank's tensors and samples, once the ranks have ended."""
         return Path(self.folder) / f"{rank}.store"
+
+    def store_of(self, process: int | str) -> Path:
+        """Return the file that a process writes: its rank may be known later."""
+        return Path(self.folder) / f"{'one' if self.is_replay else 'process'}{process}.store"
 
     def events(self, rank: int) -> Path:
         """Return the file of what a rank noted, for the one process."""

@@ -123,10 +123,10 @@ class Ranks:
 class State:
     """The state of one process."""
 
-    def __init__(self, settings: Settings, notes: Notes, rank: int) -> None:
+    def __init__(self, settings: Settings, notes: Notes) -> None:
         self.settings, self.notes = settings, notes
         self.owner = -1
-        self.store = Store(settings.store(f"one{rank}" if settings.is_replay else rank))
+        self.store = Store(settings.store_of(notes.process))
         self.window = Window()
         self.optimizers: list[Any] = []
         self.steps: Counter[int] = Counter()

@@ -64,7 +64,7 @@ def let_run_alone(state: State) -> None:
 
 def _joined(state: State) -> list[int]:
     """Return the ranks that this run's own stand for."""
-    size = int(os.environ["WORLD_SIZE"])  # a mesh may be made first, which makes the process group
+    size = int(os.environ.get("WORLD_SIZE", "1"))  # a mesh may be made first, which makes the process group
     return state.ranks.group if size > 1 else [0]
 
 

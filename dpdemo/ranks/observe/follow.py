@@ -111,7 +111,7 @@ def observe(notes: Notes, *, is_launched: bool, is_late: bool) -> Callable[[dict
         "losses": lambda: losses.watch(notes, drawn.sizes),
         "files": lambda: files.watch(notes, lambda: made.total),
         "numbers that are read": lambda: reads.watch(notes, lambda: made.total),
-        "steps for --check": lambda: taps.watch(notes) if is_launched else None,
+        "steps for --check": lambda: taps.watch(notes, is_launched=is_launched),
         "what a full GPU holds": lambda: full_gpu.watch(notes),
         "processes": lambda: None if is_late else errors.watch_processes(notes.around),
     }.items():
@@ -137,9 +137,11 @@ def follow_program(gpus: VirtualGpus) -> Callable[[], object]:
         return lambda: None
     import torch.distributed as dist
 
+    from dpdemo.ranks.against import taps
     from dpdemo.ranks.observe import errors
     from dpdemo.virtual.applying import Patches
 
+    taps.give_view_alone(os.environ.get(NOTES))
     if not dist.is_available():
         return lambda: None
     c10d: Any = dist.distributed_c10d

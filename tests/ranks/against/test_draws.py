@@ -50,7 +50,7 @@ def test_numbers_that_do_not_grow_with_the_ranks_are_not_joined(shape):
 
 def _one_process(batches):
     """Return the state of one process in a call whose inputs are these ranks' batches, in a mixed order."""
-    state = State(Settings("", len(batches), is_replay=True), None, 0)
+    state = State(Settings("", len(batches), is_replay=True), SimpleNamespace(process=1))
     details = dict(enumerate(Detail(inputs=tuple((projected(x), ()) for x in own)) for own in batches))
     events = {rank: side([], rows(1)[0]).event for rank in details}
     state.ranks = SimpleNamespace(
@@ -82,7 +82,7 @@ def test_numbers_keep_the_order_of_ranks_where_the_rows_are_not_the_inputs():
 
 def _numpy_of(drawn):
     """Return NumPy's module as one process has it, and the state, where ranks drew these arrays."""
-    state = State(Settings("", len(drawn), is_replay=True), None, 0)
+    state = State(Settings("", len(drawn), is_replay=True), SimpleNamespace(process=1))
     state.optimizers, module = [None], ModuleType("random")
     vars(module).update(
         {name: getattr(np.random, name) for name in ("Generator", "default_rng", "permutation")}

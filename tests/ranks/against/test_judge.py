@@ -26,6 +26,14 @@ def test_means_over_equal_numbers_of_rows_are_equal():
     assert found.difference < 1e-5 < found.tolerance
 
 
+def test_gradients_that_are_all_zero_are_called_so():
+    nothing = [torch.zeros(4, 12), torch.zeros(4)]
+    made = side(nothing, rows(4)[0])
+    step = Step((made, made), side(nothing, rows(8)[0]))
+    assert judged([step]).remarks == ("all gradients are zero, on the ranks and on one process",)
+    assert judged([ranks_and_one([5, 5])]).remarks == ()
+
+
 def test_a_sum_over_rows_is_averaged():
     assert texts(ranks_and_one([5, 5, 5], "sum")) == [
         (

@@ -45,7 +45,7 @@ def test_a_term_that_counts_twice_is_left_alone():
 
 def test_a_step_may_take_a_batch_of_each_of_two_loaders():
     noted = []
-    state = State(Settings("", 2), SimpleNamespace(write=noted.append), 0)
+    state = State(Settings("", 2), SimpleNamespace(write=noted.append, process=1))
     labelled, unlabelled = (Pass(DataLoader([1, 2, 3]), 1, f"train.py:{line}") for line in (3, 4))
     state.drawn, state.pass_ = {labelled: None, unlabelled: None}, unlabelled
     passes, loss = Passes(state), torch.ones(2, requires_grad=True).sum()
