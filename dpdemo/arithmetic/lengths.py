@@ -70,12 +70,7 @@ def grouped(shuffled_lengths: Sequence[int], batch_size: int) -> list[int]:
 
 
 def packed(lengths: Iterable[int], room: int) -> list[int]:
-    """Pack samples into rows: each row takes the next samples of the order while they fit into `room` tokens.
-
-    Raises:
-        ValueError: if a sample is longer than that.
-
-    """
+    """Pack samples into rows: each row takes the next samples while they fit into `room` tokens."""
     rows: list[int] = []
     held = room + 1  # the first sample begins a row
     for length in lengths:

@@ -34,9 +34,6 @@ def diagnose(text: str) -> CheckReport:
     Args:
         text: the traceback as Python printed it, or at least its last lines.
 
-    Raises:
-        UsageError: if there is no exception in it.
-
     """
     caught = list(_CAUGHT.finditer(text))
     inner = text[caught[-1].end() :] if caught else text

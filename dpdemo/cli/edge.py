@@ -143,9 +143,6 @@ def writing_out(*, flush: bool) -> Iterator[None]:
     Args:
         flush: write all buffered output at the end of the block.
 
-    Raises:
-        RunError: stdout cannot be written.
-
     """
     try:
         try:

@@ -15,12 +15,7 @@ Loss = Callable[[object], torch.Tensor]
 
 
 def make_loss(name: str) -> Loss:
-    """Return the function from a model's output to the loss.
-
-    Raises:
-        UsageError: if the user's own function cannot be imported.
-
-    """
+    """Return the function from a model's output to the loss."""
     with about("loss"):
         return _LOSSES.get(name) or find_object(name)
 

@@ -37,12 +37,7 @@ class Event:
 
     @classmethod
     def from_line(cls, line: bytes | str) -> Self:
-        """Return the event of a line.
-
-        Raises:
-            ValueError, TypeError, KeyError: the line is cut off, or of another version.
-
-        """
+        """Return the event of a line."""
         values = json.loads(line)
         made: Any = Event.KINDS[values.pop("e")](**{name: _frozen(value) for name, value in values.items()})
         return made  # type: ignore[no-any-return]

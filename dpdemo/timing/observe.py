@@ -34,10 +34,6 @@ def observe_workload(
         loss: as in a `Training`; its gradients are copied back over the gathered outputs.
         progress: called with the name of each stage.
 
-    Raises:
-        UsageError: if the config or the inputs are not valid, or the model cannot be built.
-        RunError: if the model fails, or needs the numbers of its tensors.
-
     """
     say = progress or (lambda _: None)
     pair = make_config({**config.values(), "gpus": 2, "output_device": None})

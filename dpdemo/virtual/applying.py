@@ -134,10 +134,6 @@ class Patches:
             names: of the function there; several where a class has it under more than one.
             why: the reason.
 
-        Raises:
-            TypeError: by the decorator, if a call that suits PyTorch's function would not suit the one around
-                it (`signatures.py`).
-
         """
 
         def put(observer: Callable[..., Any]) -> Callable[..., Any]:

@@ -37,9 +37,6 @@ def build(given: object, name: str = "") -> Built:
         given: the model, or the function.
         name: its name in messages; that of the function if empty.
 
-    Raises:
-        UsageError: if the function raises for reasons of its own, or returns no model.
-
     """
     if isinstance(given, nn.Module):
         return Built(given)

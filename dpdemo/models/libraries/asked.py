@@ -36,9 +36,6 @@ def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Cal
         model: a model of transformers.
         sizes: how large the inputs are.
 
-    Raises:
-        UsageError: if the model takes no image of a size, and one was asked for.
-
     """
     asked = inspect.signature(model.forward).parameters
     if _reads_images_in_texts(config, asked):

@@ -206,12 +206,7 @@ def _answer(reader: str) -> bool | float | None:
 
 
 def known(tensor: torch.Tensor, reader: str) -> torch.Tensor:
-    """Return the numbers of a tensor, which are copied to the host now.
-
-    Raises:
-        UnsupportedOpError: they are not known.
-
-    """
+    """Return the numbers of a tensor, which are copied to the host now."""
     numbers = numbers_of(tensor)
     if numbers is None:
         raise needs_numbers(reader)
