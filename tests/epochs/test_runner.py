@@ -1,7 +1,5 @@
 """Running an epoch for real, on the CPU and, where there are any, on GPUs."""
 
-import sys
-
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -40,12 +38,8 @@ class StopsAtThird(nn.Module):
 
 
 @pytest.fixture
-def own_models(tmp_path, monkeypatch):
-    (tmp_path / "failing_models.py").write_text(FAILING)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    sys.modules.pop("failing_models", None)
+def own_models(users_folder):
+    users_folder({"failing_models.py": FAILING})
 
 
 @needs_no_gpu
