@@ -87,7 +87,8 @@ def predict(config: Config, tokens: "TokenOptions | None" = None) -> SplitReport
     from dpdemo.splitting.tokens import arrange, count_tokens
 
     rows = arrange(config, tokens)
-    return count_tokens(_predict_rows(rows.config), rows, tokens)
+    report = _predict_rows(rows.config)
+    return count_tokens(report, rows, tokens)
 
 
 def _predict_rows(config: Config) -> SplitReport:

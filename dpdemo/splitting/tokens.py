@@ -8,7 +8,7 @@ from typing import Any, get_args
 from dpdemo.arithmetic.lengths import grouped, packed, shuffled
 from dpdemo.arithmetic.tokens import PadTo, Sharing, each_batch, summarize
 from dpdemo.config.fields import INT64_MAX, Config
-from dpdemo.config.load import resolve
+from dpdemo.config.load import make_config
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
 from dpdemo.errors import UsageError
 from dpdemo.results.devicetokens import Cost
@@ -33,12 +33,12 @@ class TokenOptions:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of an epoch in order: their lengths, and the config of so many rows."""
+    """The rows of an epoch in order: their lengths, and their config; `given` is that of the samples."""
 
+    given: Config
     config: Config
     lengths: Sequence[int]
     arranged: Order
-    num_samples: int
 
 
 def make_options(lengths: Lengths, **options: Any) -> TokenOptions:
@@ -73,10 +73,10 @@ def arrange(config: Config, options: TokenOptions) -> Rows:
             values = sorted(values, reverse=True)
         case "shuffled":
             values = shuffled(values, config.seed)
-    if options.pack is not None:
-        values = packed(values, options.pack)
-        config = resolve(config, {"data_size": len(values)})
-    return Rows(config, values, arranged, len(lengths.values))
+    if options.pack is None:
+        return Rows(config, config, values, arranged)
+    values = packed(values, options.pack)
+    return Rows(config, make_config({**config.values(), "data_size": len(values)}), values, arranged)
 
 
 def _order_of(config: Config, options: TokenOptions) -> Order:
@@ -120,7 +120,7 @@ def count_tokens(report: SplitReport, rows: Rows, options: TokenOptions) -> Spli
         source=options.lengths.source,
         arranged=rows.arranged,
         seed=rows.config.seed,
-        num_samples=rows.num_samples,
+        num_samples=rows.given.data_size,
         pack=options.pack,
         pad_to=pad_to,
         cost=options.cost,
@@ -142,7 +142,7 @@ def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
     """Add the balance of another order: without what was asked for, or else with grouping."""
     if len(tokens.devices) == 1:
         return tokens
-    config, lengths = rows.config, options.lengths.values[: rows.num_samples]
+    config, lengths = rows.given, options.lengths.values[: rows.given.data_size]
 
     def balance(order: Sequence[int]) -> float:
         drawn, sharings = _drawn(config, order, len(tokens.devices))
@@ -152,7 +152,6 @@ def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
     if rows.arranged in {"data", "shuffled"} and options.pack is None:
         order = rows.lengths if rows.arranged == "shuffled" else shuffled(lengths, config.seed)
         return replace(tokens, grouped=balance(_grouped(order, config, options)))
-    config = resolve(config, {"data_size": rows.num_samples})
     return replace(tokens, before=balance(shuffled(lengths, config.seed) if config.shuffle else lengths))
 
 
