@@ -84,13 +84,7 @@ def check(  # noqa: PLR0913 - each is an option of the command
 def check_found(
     find: Callable[[], tuple[nn.Module | Callable[..., object], object]], request: Request
 ) -> CheckReport:
-    """Check a model that is imported where the GPUs are: a file may ask for them as it is read.
-
-    Args:
-        find: gives the model and the inputs, as `check` takes them.
-        request: the options of `check`.
-
-    """
+    """Check a model that `find` imports where the GPUs are: a file may ask for them as it is read."""
     chosen = choose(request.select, request.ignore)
     with virtual_gpus(request.gpus) as handle, randomness.preserved(), warnings.catch_warnings():
         # an RNN asks for cuDNN on any CUDA device, virtual ones too

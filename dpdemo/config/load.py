@@ -21,13 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def make_config(values: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Config:
-    """Check values and freeze them.
-
-    Args:
-        values: of any keys.
-        where: the file and line of each key that comes from a file.
-
-    """
+    """Check values and freeze them; `where` has the file and line of each key that comes from a file."""
     where = where or {}
     for name in values:
         if name not in KEYS:

@@ -17,14 +17,7 @@ _SIZES = {"inception_v3": 299}
 def make_library_model(
     library: str, name: str, sizes: InputSizes
 ) -> tuple[nn.Module, Callable[[int], object]]:
-    """Build a library's model with random weights, and the function that makes its inputs.
-
-    Args:
-        library: "transformers", "torchvision" or "timm".
-        name: the model's name there, such as "gpt2-xl"; of transformers also a path of a config.json.
-        sizes: how large the inputs are.
-
-    """
+    """Build a library's model with random weights, and the function that makes its inputs."""
     try:
         if library == "transformers":
             from dpdemo.models.libraries.huggingface import make_model
