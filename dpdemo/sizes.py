@@ -4,8 +4,6 @@ KB, MB, GB and TB are units of 1000, KiB, MiB, GiB and TiB of 1024, everywhere. 
 1024, as in GNU's tools. dpdemo writes units of 1024.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

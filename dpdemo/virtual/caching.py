@@ -14,8 +14,6 @@ more than its tensors do: what is rounded up, and what lies between blocks. The 
 Not modelled: PyTorch gives unused segments back before it fails, so less memory may suffice.
 """
 
-from __future__ import annotations
-
 import bisect
 from dataclasses import dataclass
 
@@ -29,8 +27,8 @@ class Block:
     address: int
     size: int
     is_small: bool  # whether its segment is one for small requests
-    previous: Block | None = None
-    following: Block | None = None
+    previous: "Block | None" = None
+    following: "Block | None" = None
     is_free: bool = True
     requested: int = 0
     stream: int = 0

@@ -4,8 +4,6 @@ The ledger's accounts tell their recorder, if they have one, of each allocation;
 (`caching.py`) say the rest.
 """
 
-from __future__ import annotations
-
 from dpdemo.virtual.caching import Block, CachingAllocator
 
 

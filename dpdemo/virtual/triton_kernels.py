@@ -6,8 +6,6 @@ its outputs are there already.
 Source: triton/runtime/interpreter.py, autotuner.py and backends/nvidia/driver.py (3.6 to 3.9).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib
@@ -15,7 +13,8 @@ import inspect
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -23,9 +22,6 @@ from dpdemo.startup.hook import when_imported
 from dpdemo.virtual import state
 from dpdemo.virtual.applying import Patch, Patches, always
 from dpdemo.virtual.errors import VirtualGpuError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _patches = Patches()
 _WHY = "no GPU runs a compiled kernel"

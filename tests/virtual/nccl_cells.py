@@ -10,17 +10,13 @@ ProcessGroupNCCL.cpp; [second] nccl2/ProcessGroupNCCL.cpp, which is "nccl" from 
 distributed_c10d.py.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 Op = dist.ReduceOp
 NAN = float("nan")

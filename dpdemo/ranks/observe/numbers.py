@@ -1,7 +1,5 @@
 """Read numbers of tensors for notes, below the emulation: no operator is counted, no byte is moved."""
 
-from __future__ import annotations
-
 import ctypes
 import zlib
 from typing import Any

@@ -6,20 +6,15 @@ optimizer reads in its step (Adafactor the size of an update) scales that update
 will do there.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import CodeType, FrameType
 
 import torch
-
-if TYPE_CHECKING:
-    from types import CodeType, FrameType
 
 
 def answer_of_check() -> bool | None:

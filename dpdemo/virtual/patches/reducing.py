@@ -1,11 +1,11 @@
 """Sums of gradients over GPUs: NCCL's reduction, and many tensors put into one and taken apart again."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.cuda.nccl
+from torch import Tensor
 
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
@@ -15,11 +15,6 @@ from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.patches.comm import quietly
 from dpdemo.virtual.state import is_seen_by_us_alone, the_session
 from dpdemo.virtual.transfer import num_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
 
 _flatten: Any = torch._C._nn.flatten_dense_tensors
 _unflatten: Any = torch._C._nn.unflatten_dense_tensors

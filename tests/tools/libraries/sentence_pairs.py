@@ -1,7 +1,5 @@
 """A small sentence transformer and its data, made without a download."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

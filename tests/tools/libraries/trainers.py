@@ -4,8 +4,6 @@ The oracle is the same trainer on the CPU with as many rows a step, whose loss i
 Not collected by itself: CONTRIBUTING.md has the command. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from byhand import NUM_GPUS, chunks, state_of
