@@ -97,12 +97,7 @@ def _end_as_python_does() -> None:
     atexit._run_exitfuncs()  # noqa: SLF001
 
 
-def _report(
-    program: Program,
-    gpus: VirtualGpus,
-    watch: Watch,
-    hardware: Hardware,
-) -> ExecReport:
+def _report(program: Program, gpus: VirtualGpus, watch: Watch, hardware: Hardware) -> ExecReport:
     is_started, memory = gpus.is_started, hardware.memory  # to ask for more would start it
     visible = gpus.visible if is_started else range(hardware.num_gpus)
     set_visible, read_visible = gpus.set_visible if is_started else (os.environ.get(VISIBLE), None)

@@ -65,8 +65,7 @@ def check_lengths(values: Sequence[SupportsIndex] | Any) -> Lengths:
             number = -1
         if not 0 <= number <= INT64_MAX:
             raise UsageError(
-                f"expected a whole number of 0 or more, got {show(value)} as item {index + 1}",
-                key="lengths",
+                f"expected a whole number of 0 or more, got {show(value)} as item {index + 1}", key="lengths"
             )
         found.append(number)
     if not found:

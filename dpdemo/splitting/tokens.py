@@ -96,8 +96,7 @@ def _check(lengths: Lengths, options: TokenOptions, config: Config) -> None:
     if isinstance(options.pad_to, int):
         if options.pack is not None and options.pack > options.pad_to:
             raise UsageError(
-                f"expected at least the {options.pack} tokens of `pack`, got {options.pad_to}",
-                key="pad_to",
+                f"expected at least the {options.pack} tokens of `pack`, got {options.pad_to}", key="pad_to"
             )
         lengths.expect_at_most(options.pad_to, "pad_to")
 

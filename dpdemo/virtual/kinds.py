@@ -83,12 +83,7 @@ def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -
 
 
 @stands_in(nn.Module, "register_buffer", why=_WHY)
-def register_buffer(
-    self: nn.Module,
-    name: str,
-    tensor: torch.Tensor | None,
-    persistent: bool = True,
-) -> None:
+def register_buffer(self: nn.Module, name: str, tensor: torch.Tensor | None, persistent: bool = True) -> None:
     """Register a buffer, and mark it if it was made on a GPU."""
     _register_buffer(self, name, tensor, persistent)
     label = label_of(tensor, the_session().key) if isinstance(tensor, torch.Tensor) else None

@@ -170,10 +170,7 @@ class TestOnVirtualGPUs:
         assert report.batches == dpdemo.simulate(gpus=[0, 0, 0], batch_size=7, data_size=7).batches
 
     def test_a_second_block_of_virtual_gpus_is_an_error(self):
-        with (
-            dpdemo.virtual_gpus(2),
-            pytest.raises(dpdemo.UsageError, match="2 virtual GPUs is open already"),
-        ):
+        with dpdemo.virtual_gpus(2), pytest.raises(dpdemo.UsageError, match="2 virtual GPUs is open already"):
             dpdemo.run(gpus=3, virtual=True)
 
     def test_inside_a_block_a_plain_run_takes_its_gpus(self):

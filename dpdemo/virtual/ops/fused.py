@@ -180,11 +180,7 @@ def _results(kernel: Kernel, tensors: Sequence[Tensor | None], record: _Record |
 
 
 def _differentiate(
-    record: _Record,
-    needed: Sequence[bool],
-    gradients: Sequence[Tensor | None],
-    *,
-    create_graph: bool = False,
+    record: _Record, needed: Sequence[bool], gradients: Sequence[Tensor | None], *, create_graph: bool = False
 ) -> list[Tensor | None]:
     """Return the gradient of each tensor that needs one, and None for the others."""
     pairs = [(result, gradient) for result, gradient in zip(record.results, gradients, strict=True)

@@ -107,11 +107,7 @@ def _stored(result: Any, given: Given) -> Any:
 
 
 def _run_with(
-    generator: torch.Generator,
-    operator: _Operator,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    generator: torch.Generator, operator: _Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run an operator with a generator of the CPU's kind."""
     if not operator.takes_generator:

@@ -79,9 +79,7 @@ def _plan_caches(_: Session) -> list[Patch]:
 _limit = _setting("benchmark_limit", 10)
 replace(_C, _WHY, _cuda_get_cudnn_benchmark_limit=_limit[0], _cuda_set_cudnn_benchmark_limit=_limit[1])
 replace(
-    type(torch.backends.cudnn),
-    _WHY,
-    benchmark_limit=property(_limit[0], lambda _, limit: _limit[1](limit)),
+    type(torch.backends.cudnn), _WHY, benchmark_limit=property(_limit[0], lambda _, limit: _limit[1](limit))
 )
 replace(
     torch.backends.cudnn,
@@ -117,9 +115,7 @@ for _owner in (torch.cuda, torch.cuda.graphs):
     replace(_owner, "there are no CUDA graphs", is_current_stream_capturing=always(False))
 _MARKS = ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA", "deviceRangeStart", "deviceRangeEnd")
 replace(
-    torch.cuda.nvtx,
-    "no profiler reads its marks",
-    _nvtx=SimpleNamespace(**dict.fromkeys(_MARKS, always(0))),
+    torch.cuda.nvtx, "no profiler reads its marks", _nvtx=SimpleNamespace(**dict.fromkeys(_MARKS, always(0)))
 )
 
 

@@ -66,8 +66,7 @@ def test_ignite_trains_and_evaluates():
         evaluator = engine.create_supervised_evaluator(model, figures, device=device)
         seen = []
         trainer.add_event_handler(
-            engine.Events.EPOCH_COMPLETED,
-            lambda _: seen.append(dict(evaluator.run(batches()).metrics)),
+            engine.Events.EPOCH_COMPLETED, lambda _: seen.append(dict(evaluator.run(batches()).metrics))
         )
         trainer.run(batches(), max_epochs=3)
         return seen, state_of(model)

@@ -172,10 +172,7 @@ def test_sentence_transformers_trains_and_encodes(tmp_path):
             sentences.SentenceTransformerTrainingArguments, tmp_path, is_by_hand=is_by_hand, max_steps=3
         )
         trainer = sentences.SentenceTransformerTrainer(
-            model,
-            args,
-            train_dataset=rated_pairs(),
-            loss=losses.CosineSimilarityLoss(model),
+            model, args, train_dataset=rated_pairs(), loss=losses.CosineSimilarityLoss(model)
         )
         trainer.train()
         encoded = model.encode(["a b", "c d e"], convert_to_tensor=True)
