@@ -27,10 +27,6 @@ def resolve_loss(name: str, output: object) -> str:
     return "mean" if _own_loss(output) is None else "output.loss"
 
 
-def _auto(output: object) -> torch.Tensor:
-    return _LOSSES[resolve_loss("auto", output)](output)
-
-
 def _own_loss(output: object) -> object:
     return output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
 
@@ -57,10 +53,6 @@ def _output_loss(output: object) -> torch.Tensor:
     return loss.mean()
 
 
-def _mean(output: object) -> torch.Tensor:
-    return functools.reduce(operator.add, [tensor.mean() for tensor in _numbers(output)])
-
-
 def _mse(output: object) -> torch.Tensor:
     first = _numbers(output)[0]
     return functional.mse_loss(first, torch.zeros_like(first))
@@ -73,9 +65,9 @@ def _cross_entropy(output: object) -> torch.Tensor:
 
 
 _LOSSES: dict[str, Loss] = {
-    "auto": _auto,
+    "auto": lambda output: _LOSSES[resolve_loss("auto", output)](output),
     "output.loss": _output_loss,
-    "mean": _mean,
+    "mean": lambda output: functools.reduce(operator.add, [tensor.mean() for tensor in _numbers(output)]),
     "mse": _mse,
     "cross-entropy": _cross_entropy,
 }

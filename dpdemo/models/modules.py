@@ -78,10 +78,6 @@ def _batch_at(module: nn.Module, dim: int) -> nn.Module:
     return BatchAt(module, dim) if dim else module
 
 
-def _linear(config: Config) -> nn.Module:
-    return _batch_at(nn.Linear(config.input_size, config.output_size), config.dim)
-
-
 def _cnn(config: Config) -> nn.Module:
     layers = nn.Sequential(
         nn.Conv2d(CHANNELS, 8, kernel_size=3, padding=1),
@@ -120,7 +116,7 @@ def _transformer(config: Config) -> nn.Module:
 
 
 _WHOLE_MODELS: dict[str, Callable[[Config], nn.Module]] = {
-    "linear": _linear,
+    "linear": lambda config: _batch_at(nn.Linear(config.input_size, config.output_size), config.dim),
     "cnn": _cnn,
     "rnn": _Recurrent,
     "transformer": _transformer,
