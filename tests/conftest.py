@@ -10,6 +10,7 @@ import signal
 import sys
 
 import hypothesis
+import pytest
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # read when torch first asks for GPUs
 
@@ -34,3 +35,20 @@ def pytest_runtest_setup():
     """Reset torch's random numbers for each test, whichever tests went before it."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture
+def users_folder(tmp_path, monkeypatch):
+    """Return a function that writes files, by name, into the current folder; their modules are forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(files):
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        return tmp_path
+
+    yield write
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]

@@ -111,12 +111,7 @@ def environment(folder, **more):
     kept = {key: value for key, value in os.environ.items() if key not in {"RANK", "WORLD_SIZE", "COLUMNS"}}
     return (
         kept
-        | {
-            "PYTHONPATH": str(ROOT),
-            "TMPDIR": str(folder),
-            "GLOO_SOCKET_IFNAME": "lo",
-            "NO_COLOR": "1",
-        }
+        | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "GLOO_SOCKET_IFNAME": "lo", "NO_COLOR": "1"}
         | more
     )
 

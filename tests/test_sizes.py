@@ -1,7 +1,5 @@
 """Sizes of memory are read as people write them; what is none is refused, with what to write instead."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -45,12 +45,7 @@ class _CountedCall(LiveCall):
 
 
 class Watch(CallFollower[_CountedCall]):
-    """Collects the calls; `uses` lists them.
-
-    Args:
-        is_aside: returns whether the calling thread is not the program's own, and is left out.
-
-    """
+    """Collects the calls but those of threads that `is_aside`; `uses` lists them."""
 
     def __init__(self, is_aside: Callable[[], bool] = lambda: False) -> None:
         super().__init__(is_aside)
@@ -102,12 +97,7 @@ class Watch(CallFollower[_CountedCall]):
 
 @contextmanager
 def watching(is_aside: Callable[[], bool] = lambda: False) -> Iterator[Watch]:
-    """Watch every DataParallel call of the process for the length of a `with` block.
-
-    Args:
-        is_aside: returns whether to leave out the calls of the calling thread.
-
-    """
+    """Watch the DataParallel calls of a `with` block, in all threads but those that are `is_aside`."""
     watch = Watch(is_aside)
     with watch.following(build=watch.build):
         yield watch

@@ -121,12 +121,7 @@ def rule_of(code: str) -> Rule:
 
 
 def find_rule(code: str) -> Rule:
-    """Look a rule up by its code or name.
-
-    Raises:
-        UsageError: if there is none.
-
-    """
+    """Look a rule up by its code or name."""
     for known in rules():
         if code.upper() == known.code or code == known.name:
             return known
@@ -134,12 +129,7 @@ def find_rule(code: str) -> Rule:
 
 
 def choose(select: Iterable[str], ignore: Iterable[str]) -> tuple[Rule, ...]:
-    """Keep the rules whose code starts with one of `select` and none of `ignore`; no `select` means all.
-
-    Raises:
-        UsageError: for a code or prefix that fits no rule.
-
-    """
+    """Keep the rules whose code starts with one of `select` and none of `ignore`; no `select` means all."""
     select, ignore = tuple(select), tuple(ignore)
     for key, prefixes in (("select", select), ("ignore", ignore)):
         for prefix in prefixes:

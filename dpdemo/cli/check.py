@@ -155,10 +155,7 @@ def _defaults(gpus: str | None, select: str, ignore: str) -> dict[str, object]:
     from dpdemo.checking.settings import read_defaults
 
     defaults = read_defaults(current_folder())
-    chosen = {
-        "select": codes_of(select) or defaults.select,
-        "ignore": codes_of(ignore) or defaults.ignore,
-    }
+    chosen = {"select": codes_of(select) or defaults.select, "ignore": codes_of(ignore) or defaults.ignore}
     file = f"{defaults.file}, `tool.dpdemo`"
     with placed({key: file for key, text in (("select", select), ("ignore", ignore)) if not text}):
         choose(chosen["select"], chosen["ignore"])  # a wrong code is reported first

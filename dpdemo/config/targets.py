@@ -38,12 +38,7 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
-    """Read a target.
-
-    Raises:
-        UsageError: if the text has none of the forms.
-
-    """
+    """Read a target."""
     target = _parsed(text)
     if target is None:
         raise UsageError(
@@ -54,12 +49,7 @@ def parse_target(text: str) -> Target:
 
 
 def expect_file(target: Target) -> None:
-    """Check that the file of a target is there.
-
-    Raises:
-        UsageError: if it is not.
-
-    """
+    """Check that the file of a target is there."""
     if target.file and not Path(target.file).is_file():
         raise UsageError(
             f"expected a Python file, got `{target.file}`, which does not exist",

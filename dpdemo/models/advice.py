@@ -1,16 +1,11 @@
 """The next step for an error that ends a program or a rank, with the program's own names."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from types import FrameType, TracebackType
 
 from dpdemo.models.frames import is_installed, users_frames
 from dpdemo.models.messages import find_known
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType, TracebackType
 
 _ATTRIBUTE = re.compile(
     r"'(DataParallel|DistributedDataParallel|FullyShardedDataParallel)' object has no attribute '(\w+)'"

@@ -28,12 +28,7 @@ class WrittenInput:
 
 
 def read_input(text: str) -> WrittenInput:
-    """Read `32x128` (or `32,128`), `mask=32x128:bool` or `ids=32x16:int64<1000`.
-
-    Raises:
-        UsageError: for anything else.
-
-    """
+    """Read `32x128` (or `32,128`), `mask=32x128:bool` or `ids=32x16:int64<1000`."""
     with about("input"):
         return _read(text)
 

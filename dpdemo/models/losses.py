@@ -15,12 +15,7 @@ Loss = Callable[[object], torch.Tensor]
 
 
 def make_loss(name: str) -> Loss:
-    """Return the function from a model's output to the loss.
-
-    Raises:
-        UsageError: if the user's own function cannot be imported.
-
-    """
+    """Return the function from a model's output to the loss."""
     with about("loss"):
         return _LOSSES.get(name) or find_object(name)
 
@@ -30,10 +25,6 @@ def resolve_loss(name: str, output: object) -> str:
     if name != "auto":
         return name
     return "mean" if _own_loss(output) is None else "output.loss"
-
-
-def _auto(output: object) -> torch.Tensor:
-    return _LOSSES[resolve_loss("auto", output)](output)
 
 
 def _own_loss(output: object) -> object:
@@ -62,10 +53,6 @@ def _output_loss(output: object) -> torch.Tensor:
     return loss.mean()
 
 
-def _mean(output: object) -> torch.Tensor:
-    return functools.reduce(operator.add, [tensor.mean() for tensor in _numbers(output)])
-
-
 def _mse(output: object) -> torch.Tensor:
     first = _numbers(output)[0]
     return functional.mse_loss(first, torch.zeros_like(first))
@@ -78,9 +65,9 @@ def _cross_entropy(output: object) -> torch.Tensor:
 
 
 _LOSSES: dict[str, Loss] = {
-    "auto": _auto,
+    "auto": lambda output: _LOSSES[resolve_loss("auto", output)](output),
     "output.loss": _output_loss,
-    "mean": _mean,
+    "mean": lambda output: functools.reduce(operator.add, [tensor.mean() for tensor in _numbers(output)]),
     "mse": _mse,
     "cross-entropy": _cross_entropy,
 }

@@ -46,10 +46,6 @@ def build(config: Config, placement: Placement, load: Load = load_with_inputs) -
     """Build the model of a config and place it; `load` gets the user's own.
 
     The weights come from the config's seed; the global generator is left as it was.
-
-    Raises:
-        UsageError: if the user's own module or factory cannot be imported, raises, or gives no Module.
-
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed)
@@ -80,10 +76,6 @@ class BatchAt(nn.Module):
 
 def _batch_at(module: nn.Module, dim: int) -> nn.Module:
     return BatchAt(module, dim) if dim else module
-
-
-def _linear(config: Config) -> nn.Module:
-    return _batch_at(nn.Linear(config.input_size, config.output_size), config.dim)
 
 
 def _cnn(config: Config) -> nn.Module:
@@ -124,7 +116,7 @@ def _transformer(config: Config) -> nn.Module:
 
 
 _WHOLE_MODELS: dict[str, Callable[[Config], nn.Module]] = {
-    "linear": _linear,
+    "linear": lambda config: _batch_at(nn.Linear(config.input_size, config.output_size), config.dim),
     "cnn": _cnn,
     "rnn": _Recurrent,
     "transformer": _transformer,

@@ -18,15 +18,7 @@ from torch import nn
 from dpdemo.calls.live import Splitter
 from dpdemo.checking.doctor import end_of_program
 from dpdemo.checking.engine import judge
-from dpdemo.checking.evidence import (
-    Call,
-    Event,
-    Evidence,
-    Probe,
-    Scan,
-    Single,
-    first_line,
-)
+from dpdemo.checking.evidence import Call, Event, Evidence, Probe, Scan, Single, first_line
 from dpdemo.checking.observing.caches import caches_of
 from dpdemo.checking.observing.hooks import changed, reaches_of
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments

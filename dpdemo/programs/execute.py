@@ -40,10 +40,6 @@ def execute(
     before ours since they were registered later. Then `finish` gets the report, also when the program failed.
     `check` judges every DataParallel call on the way; with `is_gate`, `finish` may turn exit code 0 into 1.
     Beyond what a GPU can hold the program gets its torch.OutOfMemoryError.
-
-    Raises:
-        UsageError: the GPUs cannot be made.
-
     """
     with ExitStack() as opening:
         is_compared = (
@@ -122,12 +118,7 @@ def _end_as_python_does() -> None:
     atexit._run_exitfuncs()  # noqa: SLF001
 
 
-def _report(
-    program: Program,
-    gpus: VirtualGpus,
-    watch: Watch,
-    hardware: Hardware,
-) -> ExecReport:
+def _report(program: Program, gpus: VirtualGpus, watch: Watch, hardware: Hardware) -> ExecReport:
     is_started, memory = gpus.is_started, hardware.memory  # to ask for more would start it
     visible = gpus.visible if is_started else range(hardware.num_gpus)
     set_visible, read_visible = gpus.set_visible if is_started else (os.environ.get(VISIBLE), None)

@@ -27,15 +27,12 @@ class MuffledStream:
 
     def write(self, text: str) -> int:
         """Write a text, or drop it."""
-        return len(text) if self._drops() else self._stream.write(text)
+        return len(text) if here.is_aside and not self._has_ended else self._stream.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write lines, or drop them."""
         for line in lines:
             self.write(line)
-
-    def _drops(self) -> bool:
-        return here.is_aside and not self._has_ended
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)

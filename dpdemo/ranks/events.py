@@ -5,8 +5,6 @@ Observers (`observe/`) write them into the rank's file, `log.py` reads them; `de
 `at` is always a line of the program, `file:line`; `model` is a name that all ranks give the same model.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar, Self, dataclass_transform
@@ -26,7 +24,7 @@ def loader_name(line: str, number: int) -> str:
 class Event:
     """Something that one rank did, as it noted it; each subclass is a frozen dataclass."""
 
-    KINDS: ClassVar[dict[str, type[Event]]] = {}
+    KINDS: ClassVar[dict[str, type["Event"]]] = {}
 
     def __init_subclass__(cls) -> None:
         Event.KINDS[cls.__name__] = dataclass(frozen=True)(cls)
@@ -37,12 +35,7 @@ class Event:
 
     @classmethod
     def from_line(cls, line: bytes | str) -> Self:
-        """Return the event of a line.
-
-        Raises:
-            ValueError, TypeError, KeyError: the line is cut off, or of another version.
-
-        """
+        """Return the event of a line."""
         values = json.loads(line)
         made: Any = Event.KINDS[values.pop("e")](**{name: _frozen(value) for name, value in values.items()})
         return made  # type: ignore[no-any-return]

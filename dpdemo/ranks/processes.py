@@ -1,7 +1,5 @@
 """Processes of this machine: which run, and which that this one has started may become ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

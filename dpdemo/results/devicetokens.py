@@ -1,7 +1,5 @@
 """The tokens of each device, summed up: the predicted ones of an epoch, the observed ones of calls."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple

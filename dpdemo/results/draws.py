@@ -1,22 +1,17 @@
 """The samples that each rank draws by the rule of a library: batches, and samples doubled and left out."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from dpdemo.results.formats import Row
 from dpdemo.results.rankparts import Part
 from dpdemo.results.ranksamples import names_text, often
 from dpdemo.results.report import Report
+from dpdemo.results.table import Block, Canvas
 from dpdemo.wording import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.results.formats import Row
-    from dpdemo.results.table import Block, Canvas
 
 _MOST_NAMED, _MOST_BATCHES = 12, 6
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.check import CheckReport
@@ -12,12 +12,9 @@ from dpdemo.results.grouptable import Groups, GroupTable
 from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, styled
-from dpdemo.results.tokens import seen_tokens
+from dpdemo.results.tokens import SeenTokens, seen_tokens
 from dpdemo.sizes import size
 from dpdemo.wording import counted
-
-if TYPE_CHECKING:
-    from dpdemo.results.tokens import SeenTokens
 
 MAX_USES = 12
 """Objects drawn; the JSON form has them all."""

@@ -23,7 +23,7 @@ def markdown_pieces(blocks: Iterable[Block]) -> Iterator[str]:
         if not block:
             continue
         if isinstance(block, Uncut):
-            code += f"{_unfenced(plain(block))}\n"
+            code += plain(block).replace("```", "'''") + "\n"  # a fence would end the block
             continue
         if code:
             yield before + _fence(code)
@@ -48,11 +48,6 @@ def _paragraphs(line: Line) -> str:
 
 def _fence(code: str) -> str:
     return f"```text\n{code}```\n"
-
-
-def _unfenced(line: str) -> str:
-    """Replace a fence in code, which would end the block."""
-    return line.replace("```", "'''")
 
 
 def escaped(text: str) -> str:

@@ -9,15 +9,7 @@ from dpdemo.config.ranks import rows_per_rank, world_size
 from dpdemo.results.batches import Shapes, bracketed
 from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, in_json
-from dpdemo.results.memorydata import (
-    KEYS,
-    PARTS,
-    Answer,
-    Fit,
-    GpuMemory,
-    Phase,
-    Training,
-)
+from dpdemo.results.memorydata import KEYS, PARTS, Answer, Fit, GpuMemory, Phase, Training
 from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
 from dpdemo.results.report import TableReport
 from dpdemo.results.table import Block, Canvas, styled

@@ -1,17 +1,11 @@
 """A part of the report of ranks: a heading, a table in which equal ranks share a row, and lines below it."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dpdemo.results.devices import alike, spans
-from dpdemo.results.table import Column, Table, Uncut, stacked, styled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from dpdemo.results.table import Block
+from dpdemo.results.table import Block, Column, Table, Uncut, stacked, styled
 
 Cells = TypeVar("Cells")
 

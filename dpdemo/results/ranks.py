@@ -1,23 +1,17 @@
 """The result of `exec --ranks`: modules, samples, collectives and peaks; equal ranks share a row."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from dpdemo.results.devices import alike, label, spans
 from dpdemo.results.formats import in_json
 from dpdemo.results.rankparts import Part, folded, ranks_label
 from dpdemo.results.ranksamples import Coverage, RankSamples, Trace, samples_part, trace_part
 from dpdemo.results.report import Report
-from dpdemo.results.table import Uncut, styled
+from dpdemo.results.table import Block, Canvas, Uncut, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dpdemo.results.table import Block, Canvas
 
 _MOST_PARTS, _MOST_SHAPES = 8, 4
 """Modules and loaders, and shapes of one, that are drawn; the JSON form has them all."""

@@ -1,18 +1,13 @@
 """The samples of ranks: how often each was drawn and trained on, by whom, and which were left out."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from dpdemo.results.devices import spans
 from dpdemo.results.rankparts import Part
+from dpdemo.results.table import Column
 from dpdemo.wording import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from dpdemo.results.table import Column
 
 _MOST_NAMED, _MOST_BATCHES, _WIDTH, _MOST_RANKS = 12, 3, 36, 8
 _MOST_VISITS = 20

@@ -1,7 +1,5 @@
 """The tokens of a predicted epoch, and those that the calls of a program had."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal

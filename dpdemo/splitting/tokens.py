@@ -8,7 +8,7 @@ from typing import Any, get_args
 from dpdemo.arithmetic.lengths import grouped, packed, shuffled
 from dpdemo.arithmetic.tokens import PadTo, Sharing, each_batch, summarize
 from dpdemo.config.fields import INT64_MAX, Config
-from dpdemo.config.load import resolve
+from dpdemo.config.load import make_config
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
 from dpdemo.errors import UsageError
 from dpdemo.results.devicetokens import Cost
@@ -33,21 +33,16 @@ class TokenOptions:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of an epoch in order: their lengths, and the config of so many rows."""
+    """The rows of an epoch in order: their lengths, and their config; `given` is that of the samples."""
 
+    given: Config
     config: Config
     lengths: Sequence[int]
     arranged: Order
-    num_samples: int
 
 
 def make_options(lengths: Lengths, **options: Any) -> TokenOptions:
-    """Check the options that go with lengths.
-
-    Raises:
-        UsageError: for a value that cannot be.
-
-    """
+    """Check the options that go with lengths."""
     found = TokenOptions(lengths, **options)
     for name, others in (("pack", (None,)), ("accumulate", ()), ("pad_to", (None, "chunk", "batch"))):
         value = getattr(found, name)
@@ -61,12 +56,7 @@ def make_options(lengths: Lengths, **options: Any) -> TokenOptions:
 
 
 def arrange(config: Config, options: TokenOptions) -> Rows:
-    """Put the lengths into the epoch's order, and pack them where that was asked for.
-
-    Raises:
-        UsageError: for lengths that are too few or too long, or orders that exclude each other.
-
-    """
+    """Put the lengths into the epoch's order, and pack them where that was asked for."""
     lengths = options.lengths.first(config.data_size)
     if config.trace_sample is not None and (options.group_by_length or options.sort or options.pack):
         raise UsageError(
@@ -83,10 +73,10 @@ def arrange(config: Config, options: TokenOptions) -> Rows:
             values = sorted(values, reverse=True)
         case "shuffled":
             values = shuffled(values, config.seed)
-    if options.pack is not None:
-        values = packed(values, options.pack)
-        config = resolve(config, {"data_size": len(values)})
-    return Rows(config, values, arranged, len(lengths.values))
+    if options.pack is None:
+        return Rows(config, config, values, arranged)
+    values = packed(values, options.pack)
+    return Rows(config, make_config({**config.values(), "data_size": len(values)}), values, arranged)
 
 
 def _order_of(config: Config, options: TokenOptions) -> Order:
@@ -106,8 +96,7 @@ def _check(lengths: Lengths, options: TokenOptions, config: Config) -> None:
     if isinstance(options.pad_to, int):
         if options.pack is not None and options.pack > options.pad_to:
             raise UsageError(
-                f"expected at least the {options.pack} tokens of `pack`, got {options.pad_to}",
-                key="pad_to",
+                f"expected at least the {options.pack} tokens of `pack`, got {options.pad_to}", key="pad_to"
             )
         lengths.expect_at_most(options.pad_to, "pad_to")
 
@@ -130,7 +119,7 @@ def count_tokens(report: SplitReport, rows: Rows, options: TokenOptions) -> Spli
         source=options.lengths.source,
         arranged=rows.arranged,
         seed=rows.config.seed,
-        num_samples=rows.num_samples,
+        num_samples=rows.given.data_size,
         pack=options.pack,
         pad_to=pad_to,
         cost=options.cost,
@@ -152,7 +141,7 @@ def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
     """Add the balance of another order: without what was asked for, or else with grouping."""
     if len(tokens.devices) == 1:
         return tokens
-    config, lengths = rows.config, options.lengths.values[: rows.num_samples]
+    config, lengths = rows.given, options.lengths.values[: rows.given.data_size]
 
     def balance(order: Sequence[int]) -> float:
         drawn, sharings = _drawn(config, order, len(tokens.devices))
@@ -162,7 +151,6 @@ def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
     if rows.arranged in {"data", "shuffled"} and options.pack is None:
         order = rows.lengths if rows.arranged == "shuffled" else shuffled(lengths, config.seed)
         return replace(tokens, grouped=balance(_grouped(order, config, options)))
-    config = resolve(config, {"data_size": rows.num_samples})
     return replace(tokens, before=balance(shuffled(lengths, config.seed) if config.shuffle else lengths))
 
 

@@ -26,12 +26,7 @@ _UNITS = {f"{unit}B{per}": rate for unit, rate in (("M", 1e-3), ("G", 1), ("T", 
 
 
 def find_link(name: str) -> Link:
-    """Return the link of this name.
-
-    Raises:
-        UsageError: for any other name.
-
-    """
+    """Return the link of this name."""
     known = LINKS.get(name.lower())
     if known is not None:
         return known
@@ -41,12 +36,7 @@ def find_link(name: str) -> Link:
 
 
 def link_of_bandwidth(text: str) -> Link:
-    """Return a link that carries exactly a measured bandwidth: `20GB/s`.
-
-    Raises:
-        UsageError: for anything else.
-
-    """
+    """Return a link that carries exactly a measured bandwidth: `20GB/s`."""
     rate = scaled_number(text.upper(), _UNITS, 1e-3, 1e6)
     if rate is None:
         expected = "bytes per second such as 20GB/s, from 1MB/s to 1000TB/s"

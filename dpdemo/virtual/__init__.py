@@ -13,7 +13,7 @@ How it is made, one mechanism per file, in the order to read them:
 
     labels.py      where a tensor lives: a label on its storage
     ledger.py      what each GPU holds, and what was moved; accounts.py: what the bytes are for, and kinds.py:
-                   how that comes to light; caching.py, recorder.py: the caching allocator's view
+                   how that comes to light; caching.py: the caching allocator's view
     transfer.py    moving tensors, with gradients that travel back
     applying.py    `@stands_in`: how an attribute of PyTorch is replaced, and put back; signatures.py: whether
                    what goes around a function takes all its calls

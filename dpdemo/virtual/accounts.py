@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpdemo.virtual.blocks import SMALL_BYTES, Kind
+from dpdemo.virtual.caching import Recorder
 
 if TYPE_CHECKING:
     Allocation: TypeAlias = Any  # those of ledger.py, which imports this file
-    Recorder: TypeAlias = Any  # that of recorder.py, which needs ledger.py
     Ledger: TypeAlias = Any
 
 _TEMPORARY = Kind.TEMPORARY

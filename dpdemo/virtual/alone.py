@@ -6,13 +6,12 @@ blocks, so the ledger counts the same bytes. A collective is done at once. Its o
 they had, except that a gather repeats this rank's own: conclude nothing from numbers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,12 +22,8 @@ from dpdemo.virtual.applying import Attribute, Patch, always, applied
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.kinds import mark_all, noting_blocks
 from dpdemo.virtual.labels import flat_tensors
+from dpdemo.virtual.ops.collectives import Call
 from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dpdemo.virtual.ops.collectives import Call
 
 _c10d: Any = dist.distributed_c10d
 _cpp: Any = torch._C._distributed_c10d
@@ -94,12 +89,7 @@ def _repeat_own(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None
 
 @contextlib.contextmanager
 def one_of_many(world_size: int, rank: int = 0, *, gpus_per_node: int | None = None) -> Iterator[None]:
-    """Make this process one rank of `world_size`, on its own GPU, for the length of a `with` block.
-
-    Raises:
-        VirtualGpuError: outside any block of virtual GPUs.
-
-    """
+    """Make this process one rank of `world_size`, on its own GPU, for the length of a `with` block."""
     from torch.testing._internal.distributed.fake_pg import FakeStore  # it registers the backend
 
     session = the_session()

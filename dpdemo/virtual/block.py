@@ -1,11 +1,10 @@
 """`virtual_gpus(n)`: open a block in which this process has n CUDA devices, and close it without a trace."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import threading
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import torch
 
@@ -26,10 +25,6 @@ from dpdemo.virtual.patches.generators import on_gpu
 from dpdemo.virtual.patches.wrappers import forget_initialisation, guarded
 from dpdemo.virtual.triton_kernels import interpreted
 from dpdemo.virtual.uninterrupted import uninterrupted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 _opening = threading.Lock()
 _numbers = itertools.count(1)

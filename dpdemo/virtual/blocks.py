@@ -1,7 +1,5 @@
 """The purposes of a storage, and the sizes of blocks and segments."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 # The CUDA caching allocator rounds every request up to a multiple of 512 bytes: `kMinBlockSize` in

@@ -14,8 +14,6 @@ more than its tensors do: what is rounded up, and what lies between blocks. The 
 Not modelled: PyTorch gives unused segments back before it fails, so less memory may suffice.
 """
 
-from __future__ import annotations
-
 import bisect
 from dataclasses import dataclass
 
@@ -29,8 +27,8 @@ class Block:
     address: int
     size: int
     is_small: bool  # whether its segment is one for small requests
-    previous: Block | None = None
-    following: Block | None = None
+    previous: "Block | None" = None
+    following: "Block | None" = None
     is_free: bool = True
     requested: int = 0
     stream: int = 0
@@ -112,3 +110,34 @@ class CachingAllocator:
         pool = self._free[block.stream, block.is_small]
         del pool[bisect.bisect_left(pool, (block.size, block.address))]
         del self._blocks[block.address]
+
+
+class Recorder:
+    """Follows all GPUs of a ledger, whose accounts tell it of each allocation."""
+
+    def __init__(self, num_gpus: int) -> None:
+        self._blocks: dict[int, tuple[int, Block]] = {}  # by birth, with their GPU
+        self.allocators = [CachingAllocator() for _ in range(num_gpus)]
+
+    def allocated(self, index: int, birth: int, num_bytes: int, stream: int = 0) -> None:
+        """Note that the ledger's allocation number `birth` was made on a GPU."""
+        block = self.allocators[index].allocate(num_bytes, stream)
+        self._blocks[birth] = index, block
+
+    def freed(self, birth: int) -> None:
+        """Note that it was given back."""
+        if birth in self._blocks:  # else it was made before this recorder was there
+            index, block = self._blocks.pop(birth)
+            self.allocators[index].free(block)
+
+    def restart(self) -> None:
+        """Begin again on empty cards, with what is live now allocated in the order in which it was made."""
+        live, self._blocks = self._blocks, {}
+        self.allocators = [CachingAllocator() for _ in self.allocators]
+        for birth in sorted(live):
+            index, block = live[birth]
+            self._blocks[birth] = index, self.allocators[index].allocate(block.requested, block.stream)
+
+    def hold(self, index: int, num_bytes: int) -> None:
+        """Note a block that a GPU's allocator gives to a library, which keeps it."""
+        self.allocators[index].allocate(num_bytes)

@@ -7,11 +7,10 @@ tensors of the CPU. The collectives themselves pass through `ops/c10d.py`.
 It promises no bandwidth, no overlap and not NCCL's order of sums.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,9 +31,6 @@ from dpdemo.virtual.process_groups import (
 )
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.threads import seeing_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _WHY = "NCCL's name over gloo"
 after_backward.append(pending.forget)  # what DistributedDataParallel waits for in C++

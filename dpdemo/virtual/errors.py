@@ -8,8 +8,6 @@ Everything else is raised as PyTorch raises it on a real GPU, so that an ``excep
 catches it here too. The functions below build errors that several files raise, and name PyTorch's source.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dpdemo.virtual import state
 from dpdemo.virtual.blocks import KIND_NAMES
+from dpdemo.virtual.caching import Recorder
 from dpdemo.virtual.patches.cuda_devices import VARIABLE, start_driver
-from dpdemo.virtual.recorder import Recorder
 
 if TYPE_CHECKING:
     from dpdemo.virtual.accounts import Accounts, Event

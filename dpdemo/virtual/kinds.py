@@ -12,11 +12,10 @@
 A storage may be taken for one thing first and for another later: what it is last is what counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,9 +26,6 @@ from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import label_of
 from dpdemo.virtual.ops.meta import take_numbers
 from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _WHY = "the ledger tells parameters and buffers from other tensors"
 _grad: Any = torch._C.TensorBase.grad
@@ -87,12 +83,7 @@ def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -
 
 
 @stands_in(nn.Module, "register_buffer", why=_WHY)
-def register_buffer(
-    self: nn.Module,
-    name: str,
-    tensor: torch.Tensor | None,
-    persistent: bool = True,
-) -> None:
+def register_buffer(self: nn.Module, name: str, tensor: torch.Tensor | None, persistent: bool = True) -> None:
     """Register a buffer, and mark it if it was made on a GPU."""
     _register_buffer(self, name, tensor, persistent)
     label = label_of(tensor, the_session().key) if isinstance(tensor, torch.Tensor) else None

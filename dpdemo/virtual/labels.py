@@ -10,19 +10,14 @@ get lost while the storage lives.
 The attribute's name is the session's own: labels of a block that was left mean nothing afterwards.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import torch
 
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.state import Session, the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _device: Any = torch._C.TensorBase.device
 _plain_dispatch: Any = torch._C._disabled_torch_dispatch_impl

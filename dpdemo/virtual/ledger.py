@@ -6,34 +6,23 @@ drops the allocation and its `__del__` gives the bytes back. There are no weak r
 keep in step. What the bytes are for, and which blocks they are, is followed in `accounts.py`, if asked for.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from dpdemo.virtual.accounts import ALLOCATED, Accounts
 from dpdemo.virtual.blocks import BLOCK_BYTES, Kind, rounded
 from dpdemo.virtual.errors import out_of_memory
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-
 _LAST_BYTE = BLOCK_BYTES - 1
 
 
 class Allocation:
-    """One storage's place on a virtual GPU: the label that says where its tensors live.
-
-    Raises:
-        torch.OutOfMemoryError: the GPU has a limit, and this would go past it.
-
-    """
+    """One storage's place on a virtual GPU: the label that says where its tensors live."""
 
     # `birth`, the number of the allocation, is there once there are accounts.
     __slots__ = ("birth", "index", "kind", "ledger", "nbytes", "requested")
 
-    def __init__(self, ledger: Ledger, index: int, requested: int, kind: Kind = Kind.TEMPORARY) -> None:
+    def __init__(self, ledger: "Ledger", index: int, requested: int, kind: Kind = Kind.TEMPORARY) -> None:
         self.ledger = ledger
         self.index = index
         self.kind = kind
@@ -48,7 +37,7 @@ class Allocation:
         self.nbytes = nbytes
 
     @classmethod
-    def uncounted(cls, ledger: Ledger, index: int, requested: int) -> Allocation:
+    def uncounted(cls, ledger: "Ledger", index: int, requested: int) -> "Allocation":
         """Make a label that takes no bytes before `count`."""
         label = cls(ledger, index, 0)
         label.requested = requested

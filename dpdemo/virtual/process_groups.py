@@ -14,13 +14,7 @@ import torch.distributed as dist
 from dpdemo.virtual.applying import Patch, always, group, of_session, stands_in, wraps
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.ops import point_to_point
-from dpdemo.virtual.ops.collectives import (
-    coalesced,
-    gpu_of_group,
-    mixed_groups,
-    nccl_groups,
-    second_groups,
-)
+from dpdemo.virtual.ops.collectives import coalesced, gpu_of_group, mixed_groups, nccl_groups, second_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,17 +1,12 @@
 """Threads that see the virtual GPUs: PyTorch's dispatch modes are thread-local."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import torch
 
 from dpdemo.virtual import state
 from dpdemo.virtual.patches.legacy import apply_default_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextlib.contextmanager

@@ -1,7 +1,5 @@
 """Moving a tensor between the host and the GPUs, with gradients that travel back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

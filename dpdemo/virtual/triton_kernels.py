@@ -6,8 +6,6 @@ its outputs are there already.
 Source: triton/runtime/interpreter.py, autotuner.py and backends/nvidia/driver.py (3.6 to 3.9).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib
@@ -15,7 +13,8 @@ import inspect
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -23,9 +22,6 @@ from dpdemo.startup.hook import when_imported
 from dpdemo.virtual import state
 from dpdemo.virtual.applying import Patch, Patches, always
 from dpdemo.virtual.errors import VirtualGpuError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _patches = Patches()
 _WHY = "no GPU runs a compiled kernel"
@@ -71,12 +67,7 @@ class GpuQuestions:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse all that needs a driver.
-
-        Raises:
-            VirtualGpuError: always.
-
-        """
+        """Refuse all that needs a driver."""
         raise VirtualGpuError(
             f"Triton's `{name}` needs a real GPU; virtual GPUs run kernels by Triton's interpreter alone"
         )
@@ -168,12 +159,7 @@ def _compute_functions(libdevice: Any) -> None:
 
 
 def _compute(name: str, *args: Any, _semantic: Any = None, **_: Any) -> Any:
-    """Return a function's values by PyTorch's of the same name; numbers are in the kernel's precision.
-
-    Raises:
-        VirtualGpuError: if it is none of these.
-
-    """
+    """Return a function's values by PyTorch's of the same name; numbers are in the kernel's precision."""
     if name not in _FUNCTIONS:
         raise VirtualGpuError(f"Triton's interpreter does not have libdevice's `{name}`")
     first = next(each for each in args if hasattr(each, "handle"))

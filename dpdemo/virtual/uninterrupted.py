@@ -5,15 +5,11 @@ attribute and the noting of what stood there it would leave PyTorch changed for 
 in which a block opens or closes the signal is only noted, and raised when everything is in its place.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any
 
 
 @contextlib.contextmanager

@@ -147,10 +147,7 @@ def one_style_for_all_is_handed_over_by_keyword():
             return y if style is None else y + alpha * self.fc(style)
 
     style = torch.ones(1, 4)
-    return Model(), lambda rows: (
-        (torch.randn(rows, 4), torch.rand(rows, 1)),
-        {"style": style, "alpha": 0.5},
-    )
+    return Model(), lambda rows: ((torch.randn(rows, 4), torch.rand(rows, 1)), {"style": style, "alpha": 0.5})
 
 
 @trigger("DP101", "`project` is looked up on DataParallel", raises=True)

@@ -316,12 +316,7 @@ def test_a_line_of_a_layer_that_comes_many_times_is_one_finding():
 def test_progress_is_told_step_by_step():
     steps = []
     check(Linear, x(), progress=steps.append)
-    assert steps == [
-        "building the model",
-        "batch 8, train",
-        "batch 8, eval",
-        "batch 5, train",
-    ]
+    assert steps == ["building the model", "batch 8, train", "batch 8, eval", "batch 5, train"]
 
 
 def test_the_pytest_helper_fails_with_the_findings():

@@ -44,14 +44,9 @@ def inputs(batch_size):
 
 
 @pytest.fixture
-def models(tmp_path, monkeypatch):
-    """A folder with a module of models, which is the current one."""
-    (tmp_path / "zoo_of_models.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def models(users_folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    yield tmp_path
-    sys.modules.pop("zoo_of_models", None)
+    return users_folder({"zoo_of_models.py": MODELS})
 
 
 def test_a_target_that_is_no_model_is_named(models, dpdemo):

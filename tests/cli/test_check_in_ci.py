@@ -29,10 +29,8 @@ class Net(nn.Module):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "net.py").write_text(MODEL.format(comment="", more="pass"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def folder(users_folder):
+    return users_folder({"net.py": MODEL.format(comment="", more="pass")})
 
 
 CHECK = ("check", "net.py:Net", "--input", "8x4")

@@ -32,11 +32,8 @@ print(sys.argv[1:], model(torch.zeros(10, 4).cuda()).shape)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def folder(users_folder):
+    return users_folder({"model.py": MODEL, "train.py": SCRIPT})
 
 
 @needs_no_gpu

@@ -241,13 +241,7 @@ def test_a_module_with_workers_threads_and_atexit_functions_keeps_its_gpus_to_th
     late = ["thread cuda:0", "atexit cuda:0"]
     if (3, 12) <= sys.version_info < (3, 12, 3):
         late = []  # there no thread can be started once the main one is done: python/cpython#113964
-    assert done.out.splitlines() == [
-        "batch 4",
-        "batch 2",
-        "child 5",
-        "end ['-m', '--report', 'x'] 3",
-        *late,
-    ]
+    assert done.out.splitlines() == ["batch 4", "batch 2", "child 5", "end ['-m', '--report', 'x'] 3", *late]
     assert done.err.count("Ran on 2 virtual GPUs: -m pkg.mod") == 1
     assert "DataParallel(Model) #1 on cuda:0–1: 4 calls" in done.err
 

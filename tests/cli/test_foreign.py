@@ -23,10 +23,8 @@ class Broken(Net):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "evil.py").write_text(MODEL)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def folder(users_folder):
+    return users_folder({"evil.py": MODEL})
 
 
 def lines_of(done):

@@ -12,10 +12,9 @@ LENGTHS = [1, 9, 2, 8, 3, 7, 4, 6, 5, 5]
 
 
 @pytest.fixture
-def lengths(tmp_path, monkeypatch):
+def lengths(users_folder):
     """A file of ten lengths in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "lengths.txt").write_text("\n".join(map(str, LENGTHS)))
+    users_folder({"lengths.txt": "\n".join(map(str, LENGTHS))})
     return "lengths.txt"
 
 

@@ -1,7 +1,6 @@
 """`dpdemo memory`: what it is asked, its answer and its exit code."""
 
 import json
-import sys
 import textwrap
 
 import pytest
@@ -21,7 +20,7 @@ def test_a_number_of_gpus_in_the_config_will_do_and_is_named_when_it_is_bad(dpde
 
 
 @pytest.fixture(autouse=True)
-def own_model(tmp_path, monkeypatch):
+def own_model(users_folder):
     """A module of a user's own, `own.py` in the current folder."""
     text = """
         import torch
@@ -54,11 +53,7 @@ def own_model(tmp_path, monkeypatch):
         def batch(size):
             return {"x": torch.empty(size, 256)}
     """
-    (tmp_path / "own.py").write_text(textwrap.dedent(text))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield
-    sys.modules.pop("own", None)
+    users_folder({"own.py": textwrap.dedent(text)})
 
 
 WIDE = ["--model", "own:Wide", "--gpus", "2"]

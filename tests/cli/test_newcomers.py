@@ -1,7 +1,5 @@
 """Command lines of people who have not read the help: each works, or gets a hint at the right one."""
 
-import sys
-
 import pytest
 
 FILES = {
@@ -156,12 +154,8 @@ ANSWERED = [
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return tmp_path
+def folder(users_folder):
+    return users_folder(FILES)
 
 
 @pytest.mark.usefixtures("folder")

@@ -4,15 +4,8 @@ import os
 
 import pytest
 
-READERS = [
-    ("simulate", "--config"),
-    ("check", "--traceback"),
-]
-WRITERS = [
-    ("simulate", "--gpus", "2", "--save"),
-    ("page", "--save"),
-    ("init",),
-]
+READERS = [("simulate", "--config"), ("check", "--traceback")]
+WRITERS = [("simulate", "--gpus", "2", "--save"), ("page", "--save"), ("init",)]
 
 
 @pytest.fixture(autouse=True)

@@ -98,11 +98,7 @@ def test_every_file_is_saved_though_the_reader_leaves(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "simulate --save own.md",
-        "run --virtual --save other.md --save ./own.md",
-    ],
+    "command", ["simulate --save own.md", "run --virtual --save other.md --save ./own.md"]
 )
 def test_config_is_never_overwritten(tmp_path, command):
     name = command.split()[-1]

@@ -68,11 +68,8 @@ FORWARD_ALONE = {"run", "explain"}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "leaving.py").write_text(SOURCE)
-    (tmp_path / "gone.py").write_text("import sys\nsys.exit(0)  # the line\n")
-    return tmp_path
+def folder(users_folder):
+    return users_folder({"leaving.py": SOURCE, "gone.py": "import sys\nsys.exit(0)  # the line\n"})
 
 
 def told(outcome):

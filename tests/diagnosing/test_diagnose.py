@@ -1,7 +1,5 @@
 """One screen about a model: each answer against the report that it is taken from."""
 
-import sys
-
 import pytest
 import torch
 from fastpart import mostly_slow
@@ -83,12 +81,8 @@ def with_inputs():
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "doctored.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path
-    sys.modules.pop("doctored", None)
+def folder(users_folder):
+    return users_folder({"doctored.py": MODELS})
 
 
 def marks(report):

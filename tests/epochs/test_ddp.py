@@ -239,7 +239,7 @@ class TestRecords:
         report = self.merged(*ranks)
         assert (report.distribution.nodes, report.distribution.world_size) == (3, 5)
         assert [(rank.rank, rank.node) for rank in report.batches[0].in_model] == [
-            *((0, 0), (1, 0), (2, 1), (3, 1), (4, 2)),
+            *((0, 0), (1, 0), (2, 1), (3, 1), (4, 2))
         ]
 
 

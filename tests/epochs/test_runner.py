@@ -1,7 +1,5 @@
 """Running an epoch for real, on the CPU and, where there are any, on GPUs."""
 
-import sys
-
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -40,12 +38,8 @@ class StopsAtThird(nn.Module):
 
 
 @pytest.fixture
-def own_models(tmp_path, monkeypatch):
-    (tmp_path / "failing_models.py").write_text(FAILING)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    sys.modules.pop("failing_models", None)
+def own_models(users_folder):
+    users_folder({"failing_models.py": FAILING})
 
 
 @needs_no_gpu
@@ -176,10 +170,7 @@ class TestOnVirtualGPUs:
         assert report.batches == dpdemo.simulate(gpus=[0, 0, 0], batch_size=7, data_size=7).batches
 
     def test_a_second_block_of_virtual_gpus_is_an_error(self):
-        with (
-            dpdemo.virtual_gpus(2),
-            pytest.raises(dpdemo.UsageError, match="2 virtual GPUs is open already"),
-        ):
+        with dpdemo.virtual_gpus(2), pytest.raises(dpdemo.UsageError, match="2 virtual GPUs is open already"):
             dpdemo.run(gpus=3, virtual=True)
 
     def test_inside_a_block_a_plain_run_takes_its_gpus(self):

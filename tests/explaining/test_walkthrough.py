@@ -1,6 +1,5 @@
 """The steps of one batch, compared with torch.chunk and with chunks computed by hand."""
 
-import sys
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -74,12 +73,8 @@ class Dropping(nn.Module):
 
 
 @pytest.fixture
-def own_models(tmp_path, monkeypatch):
-    (tmp_path / "explained_models.py").write_text(FAILING)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    sys.modules.pop("explained_models", None)
+def own_models(users_folder):
+    users_folder({"explained_models.py": FAILING})
 
 
 def names(explanation):

@@ -6,8 +6,6 @@ what words, and the types, shapes, strides and numbers of results are compared. 
 groups, and the exit code is 1 if anything is accepted on one and refused on the other.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import multiprocessing

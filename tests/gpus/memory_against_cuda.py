@@ -7,8 +7,6 @@ memory` gives them; the third is measured: `torch.cuda.max_memory_allocated` and
 predictions are made in processes that see no GPU. Libraries that are not installed are listed.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

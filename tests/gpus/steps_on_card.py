@@ -7,8 +7,6 @@ Three replicas share the card (`device_ids=[0, 0, 0]`); a process from which the
 steps on three virtual GPUs. Outputs, losses, gradients and buffers must be equal to round-off.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -79,11 +79,7 @@ class TestOutOfMemory:
 
     @pytest.mark.parametrize(
         "allocate",
-        [
-            lambda: torch.empty(2**60),
-            lambda: torch.empty(2**62, 2**62),
-            lambda: bytearray(2**62),
-        ],
+        [lambda: torch.empty(2**60), lambda: torch.empty(2**62, 2**62), lambda: bytearray(2**62)],
         ids=["PyTorch's CPU allocator", "a size that no number holds", "Python"],
     )
     def test_it_is_an_error_with_a_hint(self, allocate):

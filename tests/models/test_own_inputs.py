@@ -1,7 +1,5 @@
 """A factory that returns inputs with its model: every command takes its batch size from them."""
 
-import sys
-
 import pytest
 import torch
 
@@ -42,12 +40,8 @@ def many():
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "bringing.py").write_text(SOURCE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    sys.modules.pop("bringing", None)
+def folder(users_folder):
+    return users_folder({"bringing.py": SOURCE})
 
 
 def rows_of(group):

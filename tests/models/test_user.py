@@ -41,15 +41,9 @@ number = 3
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "own_models.py").write_text(SOURCE)
-    (tmp_path / "broken_models.py").write_text("import nothing_of_that_name\n")
-    (tmp_path / "mistyped.py").write_text("def f(:\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path
-    for name in ("own_models", "broken_models", "mistyped"):
-        sys.modules.pop(name, None)
+def folder(users_folder):
+    broken = "import nothing_of_that_name\n"
+    return users_folder({"own_models.py": SOURCE, "broken_models.py": broken, "mistyped.py": "def f(:\n"})
 
 
 def _load(target, config):

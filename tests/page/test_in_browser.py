@@ -252,16 +252,7 @@ def test_the_keyboard_reaches_every_control_in_order(page):
         seen.append(page.ask("document.activeElement.id || document.activeElement.textContent"))
         if "answer-gpu" in seen:
             break
-    wanted = [
-        "batch",
-        "batch-range",
-        "data",
-        "gpus",
-        "drop-last",
-        "predicting",
-        "next",
-        "sample",
-    ]
+    wanted = ["batch", "batch-range", "data", "gpus", "drop-last", "predicting", "next", "sample"]
     places = [seen.index(each) for each in wanted]
     assert places == sorted(places)
 

@@ -17,11 +17,7 @@ def test_few_devices_have_a_line_each():
 
 
 def test_a_device_with_several_replicas_names_them():
-    assert labels(gpus=(0, 0, 1)) == [
-        "cuda:0 (replica 0)",
-        "cuda:0 (replica 1)",
-        "cuda:1 (replica 2)",
-    ]
+    assert labels(gpus=(0, 0, 1)) == ["cuda:0 (replica 0)", "cuda:0 (replica 1)", "cuda:1 (replica 2)"]
 
 
 @pytest.mark.parametrize(

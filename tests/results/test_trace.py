@@ -56,17 +56,12 @@ def test_a_sample_follows_the_chunks_of_its_batch(gpus, batch_size, data_size, d
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("sample", [0, 17, 99])
-def test_a_run_traces_the_sample_by_its_numbers(sample, shuffle, tmp_path, monkeypatch):
+def test_a_run_traces_the_sample_by_its_numbers(sample, shuffle, users_folder):
     """A model that keeps what reaches each replica finds the sample's own numbers there, and nowhere else."""
-    (tmp_path / "spy_model.py").write_text(SPY)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    users_folder({"spy_model.py": SPY})
     config = {"model": "spy_model:Spy", "gpus": [0, 1, 2], "shuffle": shuffle, "trace_sample": sample}
-    try:
-        (stop,) = dpdemo.run(**config, virtual=True).trace.stops
-        seen = list(sys.modules["spy_model"].SEEN)
-    finally:
-        sys.modules.pop("spy_model", None)
+    (stop,) = dpdemo.run(**config, virtual=True).trace.stops
+    seen = sys.modules["spy_model"].SEEN
     drawn = make_dataset(make_config(config)).rows(torch.tensor([sample]))[0]
     of_batch = [calls for number in range(4) for calls in [seen[number * 3 : number * 3 + 3]]]
     found = [

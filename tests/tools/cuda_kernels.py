@@ -4,8 +4,6 @@ PyTorch comes with what its CUDA build was generated from: which operator has a 
 compares its operands' devices, and under which name it says so (torchgen, dest/register_dispatch_key.py).
 """
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

@@ -4,22 +4,18 @@ All tensors of a sample are put on a virtual GPU but one, which stays on the CPU
 a GPU, except where CUDA takes it (`ACCEPTED`). It prints each that stays silent, and how many are not.
 """
 
-from __future__ import annotations
-
+import argparse
 import contextlib
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from opinfo_sweep import parsed
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dpdemo.virtual import virtual_gpus
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
 
 DTYPES = (torch.float32, torch.int64, torch.bool)  # the first that an operator takes
 GUARDS: dict[str, Any] = {

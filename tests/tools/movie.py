@@ -3,8 +3,6 @@
 Line by line the session appears, again and again; where animation is off, or not wanted, all of it is there.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -6,21 +6,17 @@ have in that dtype are left out. It prints one line for each operator that does 
 Arguments, if any, choose operators by name.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import traceback
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from dpdemo.virtual import virtual_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SAMPLES = 3
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "bool", "complex64")

@@ -5,8 +5,6 @@ strided. The numbers, shapes, dtypes and devices that are left in it must agree,
 one line for each operator that differs, and how many agree. Arguments, if any, choose operators by name.
 """
 
-from __future__ import annotations
-
 import operator
 import sys
 import types

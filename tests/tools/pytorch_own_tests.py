@@ -5,8 +5,6 @@ PyTorch's test helpers count the GPUs when they are imported, so they are import
 moved in PyTorch since a file was written is put back under its old name below.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys

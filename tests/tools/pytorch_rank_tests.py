@@ -5,8 +5,6 @@ backend "nccl". Each test is run by ranks of its own, which are forked from a pr
 It prints a line for each test; the exit code is 1 if one failed that is not among the known exceptions.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -10,17 +10,13 @@ ProcessGroupNCCL.cpp; [second] nccl2/ProcessGroupNCCL.cpp, which is "nccl" from 
 distributed_c10d.py.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 Op = dist.ReduceOp
 NAN = float("nan")
@@ -295,10 +291,7 @@ FORMS_OF_REDUCTIONS: dict[str, tuple[Any, Any]] = {
     "reduce_scatter": (_reduce_scatter, _expect_scattered),
     "reduce_scatter uneven": (_reduce_scatter_uneven, _expect_uneven),
     "reduce_scatter_tensor": (_reduce_scatter_tensor, _expect_rows),
-    "reduce_scatter_tensor in place": (
-        _reduce_scatter_in_place,
-        lambda *given: _expect_rows(*given)[0],
-    ),
+    "reduce_scatter_tensor in place": (_reduce_scatter_in_place, lambda *given: _expect_rows(*given)[0]),
     "reduce_scatter_tensor coalesced": (_reduce_scatter_coalesced, _expect_coalesced_parts),
     "functional all_reduce": (_functional_reduce, _expect_new),
     "reduce_scatter functional": (_functional_scatter, _expect_rows),

@@ -1,16 +1,12 @@
 """The part of the table for collectives that only copy, and for sends and receives; see `nccl_cells.py`."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from nccl_cells import COPIED, Cell, Rank, _given, _raising, all_inputs, chunks, numbers, reduced
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def copies() -> Iterator[Cell]:

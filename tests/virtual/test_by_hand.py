@@ -20,11 +20,7 @@ from dpdemo.virtual import virtual_gpus
 
 NUM_GPUS = 3
 ROWS = 10  # 4, 4 and 2 on three GPUs
-STACKS = {
-    "linear": Linears,
-    "convolution": Convolutions,
-    "recurrent": Recurrent,
-}
+STACKS = {"linear": Linears, "convolution": Convolutions, "recurrent": Recurrent}
 
 pytestmark = pytest.mark.usefixtures("without_collector")
 

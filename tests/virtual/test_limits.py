@@ -46,10 +46,7 @@ def test_a_size_for_all_or_one_for_each(memory, totals):
 
 @pytest.mark.parametrize("memory", [["1GiB"], "lots"])
 def test_what_is_no_size_is_an_error_before_anything_is_replaced(memory):
-    with (
-        pytest.raises(ValueError, match=r"^expected (one|a) size"),
-        virtual_gpus(3, memory=memory),
-    ):
+    with pytest.raises(ValueError, match=r"^expected (one|a) size"), virtual_gpus(3, memory=memory):
         pass
     assert not is_active()
 

@@ -29,38 +29,34 @@ def python(*arguments):
     return done.stdout + done.stderr[-2000:]
 
 
-def test_every_tenth_operator_agrees():
-    dtypes = ("float32", "bfloat16", "int64", "complex64")
-    report = python(str(SWEEP), "--samples", "1", "--every", "10", *repeated("--dtype", dtypes))
-    found = re.findall(r"^(\d+) of (\d+) operators agree", report, re.MULTILINE)
-    assert len(found) == len(dtypes), report
-    for agreed, compared in found:
-        assert agreed == compared, report
-        assert int(compared) > 30, report
-
-
-@pytest.mark.slow
-def test_a_forgotten_cuda_is_an_error_in_every_eighth_operator():
-    guards = ("grad", "no_grad", "inference_mode", "autocast")
-    report = python(str(MISMATCHES), "--samples", "2", "--every", "8", *repeated("--under", guards))
-    found = re.findall(r"^(\d+) of (\d+) operands left", report, re.MULTILINE)
-    assert len(found) == len(guards), report
-    for errors, tried in found:
-        assert errors == tried, report
-        assert int(tried) > 50, report
-
-
-@pytest.mark.slow
-def test_every_operator_writes_into_out_as_on_the_cpu():
-    report = python(str(OUTPUTS))
-    agreed, compared = re.findall(r"^(\d+) of (\d+) operators agree", report, re.MULTILINE)[0]
-    assert agreed == compared, report
-    assert int(compared) > 300, report
-
-
 def repeated(option, values):
     """Write an option once for each value."""
     return [part for value in values for part in (option, value)]
+
+
+DTYPES = repeated("--dtype", ("float32", "bfloat16", "int64", "complex64"))
+GUARDS = repeated("--under", ("grad", "no_grad", "inference_mode", "autocast"))
+
+
+MISMATCHED = ("--samples", "2", "--every", "8", *GUARDS)
+
+
+@pytest.mark.parametrize(
+    ("tool", "options", "runs", "words", "least"),
+    [
+        (SWEEP, ("--samples", "1", "--every", "10", *DTYPES), 4, "operators agree", 30),
+        pytest.param(MISMATCHES, MISMATCHED, 4, "operands left", 50, marks=pytest.mark.slow),
+        pytest.param(OUTPUTS, (), 1, "operators agree", 300, marks=pytest.mark.slow),
+    ],
+    ids=["every tenth operator", "a forgotten move in every eighth", "writing into out"],
+)
+def test_operators_do_as_on_the_cpu_and_a_forgotten_move_is_an_error(tool, options, runs, words, least):
+    report = python(str(tool), *options)
+    found = re.findall(rf"^(\d+) of (\d+) {words}", report, re.MULTILINE)
+    assert len(found) == runs, report
+    for agreed, compared in found:
+        assert agreed == compared, report
+        assert int(compared) > least, report
 
 
 @pytest.mark.slow

@@ -83,10 +83,15 @@ def idle_gpus(evidence: Evidence) -> Iterator[Hit]:
         and its others do not.
     References: pytorch/pytorch#25636, pytorch/pytorch#9226
     """
+    filled = [
+        probe.batch_size
+        for probe, _ in evidence.calls
+        if probe.is_real and probe.split is not None and not probe.split.num_idle
+    ]
     for probe in evidence.probes:
         split, call = probe.split, probe.call
         if call is not None and probe.is_real and split is not None and split.num_idle:
-            size = max((batch for batch in _full_batches(evidence) if batch > split.batch_size), default=0)
+            size = max((batch for batch in filled if batch > split.batch_size), default=0)
             is_last = size > 0
             full = size or split.batch_size + -split.batch_size % call.num_gpus
             what = (
@@ -96,15 +101,6 @@ def idle_gpus(evidence: Evidence) -> Iterator[Hit]:
             advice = full_batches(size or split.batch_size, full, drop_last=is_last)
             severity: Severity | None = "info" if is_last and evidence.is_program else None
             yield Hit(str(split.batch_size), what, None, probe, severity, advice)
-
-
-def _full_batches(evidence: Evidence) -> list[int]:
-    """List the batches of an epoch that leave no GPU idle."""
-    return [
-        probe.batch_size
-        for probe, _ in evidence.calls
-        if probe.is_real and probe.split is not None and not probe.split.num_idle
-    ]
 
 
 _MIB = 2**20

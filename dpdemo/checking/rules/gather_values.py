@@ -163,8 +163,7 @@ def garbled_string(evidence: Evidence) -> Iterator[Hit]:
         for leaf in leaves:
             if leaf.type == "str":
                 came = next(
-                    (text_leaf.text for text_leaf in call.gathered or () if text_leaf.path == leaf.path),
-                    "",
+                    (text_leaf.text for text_leaf in call.gathered or () if text_leaf.path == leaf.path), ""
                 )
                 became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
                 path = _list_of_texts(leaf.path, leaves)

@@ -4,10 +4,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.questions.failures import (
-    crossed_devices,
-    failures,
-)
+from dpdemo.checking.questions.failures import crossed_devices, failures
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import TO_ITS_DEVICE, Hit, advise, of_any_rows
 

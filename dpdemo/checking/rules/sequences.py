@@ -141,13 +141,11 @@ def other_dimension(evidence: Evidence) -> Iterator[Hit]:
                 f"`{leaf.path}` of shape {leaf.shape} has its samples on dimension {dim}, and is cut along "
                 f"dimension {call.dim}: along {dim} the chunks have the results of one GPU"
             )
-            now, better = (f"nn.DataParallel(model{_as_option(each)})" for each in (call.dim, dim))
+            now, better = (
+                f"nn.DataParallel(model{f', dim={each}' if each else ''})" for each in (call.dim, dim)
+            )
             advice = advise(better, before=now)
             yield Hit("dim", what, evidence.scan.forward, probe, advice=advice)
-
-
-def _as_option(dim: int) -> str:
-    return f", dim={dim}" if dim else ""
 
 
 def _unlike(probe: Probe, call: Call, evidence: Evidence) -> Hit:

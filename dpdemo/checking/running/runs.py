@@ -203,12 +203,7 @@ class Runner:
         return torch.autocast("cuda", dtype=getattr(torch, self.autocast))
 
     def chunk_results(
-        self,
-        chunks: list[Arguments],
-        mode: str,
-        whole: Whole | None = None,
-        *,
-        double: bool = False,
+        self, chunks: list[Arguments], mode: str, whole: Whole | None = None, *, double: bool = False
     ) -> list[object] | None:
         """Run chunks one by one on the first GPU; None where one fails.
 

@@ -35,12 +35,7 @@ _FAMILIES = (
 
 
 def make_model(name: str, sizes: InputSizes) -> tuple[nn.Module, Callable[[int], object]]:
-    """Build the model of a name, a type or a config.json, and the function that makes its inputs.
-
-    Raises:
-        UsageError: if the model does not exist, or transformers cannot build it.
-
-    """
+    """Build the model of a name, a type or a config.json, and the function that makes its inputs."""
     config = _config(name)
     family, kind = _class_of(config)
     if kind.config_class is config.sub_configs.get("text_config"):  # the text half of a model for more

@@ -1,9 +1,8 @@
 """Observe parameters and buffers that have no values: `to_empty` gives them memory, and nothing fills it."""
 
-from __future__ import annotations
-
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,15 +10,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from dpdemo.ranks.events import Trap
 from dpdemo.ranks.observe.models import parameters_of
-from dpdemo.ranks.observe.notes import never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.ranks.observe.numbers import checksum, is_plain, local
 from dpdemo.virtual.applying import Patches
 from dpdemo.virtual.ops.mode import VirtualGpuMode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.ranks.observe.notes import Notes
 
 _WHY = "what is written into shows which tensors have no values yet"
 _MOST = 3

@@ -1,11 +1,10 @@
 """Note what a GPU without room for more holds: the parts of the strategy, and the user's largest tensors."""
 
-from __future__ import annotations
-
 import re
 import traceback
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -16,9 +15,6 @@ from dpdemo.virtual.accounts import live_allocations
 from dpdemo.virtual.blocks import KIND_NAMES, Kind
 from dpdemo.virtual.kinds import noting_blocks
 from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _GPU = re.compile(r"\bGPU (\d+) has a total capacity")
 _MOST_NAMED, _LEAST_SHARE = 3, 0.05

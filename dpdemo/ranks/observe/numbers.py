@@ -1,7 +1,5 @@
 """Read numbers of tensors for notes, below the emulation: no operator is counted, no byte is moved."""
 
-from __future__ import annotations
-
 import ctypes
 import zlib
 from typing import Any
@@ -72,12 +70,7 @@ def values(tensor: torch.Tensor, most: int) -> list[float]:
 
 
 def value(number: Any) -> float:
-    """Return a number, or the one in a tensor.
-
-    Raises:
-        ValueError: if the tensor shows no number.
-
-    """
+    """Return a number, or the one in a tensor."""
     if not isinstance(number, torch.Tensor):
         return float(number)
     (found,) = values(number, 1)

@@ -5,8 +5,6 @@ kernel multiplies and adds, a card rounds once; float32 numbers go through float
 operator checks the parameters and the dtype, on a tensor of one element.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

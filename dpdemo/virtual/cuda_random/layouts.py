@@ -5,13 +5,11 @@ them at a time, and a thread's uniform numbers serve neighbours; elsewhere its n
 launch.py.
 """
 
-from __future__ import annotations
-
 import functools
 import math
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from dpdemo.virtual.cuda_random import curand, fills
 from dpdemo.virtual.cuda_random.launch import (
@@ -25,9 +23,6 @@ from dpdemo.virtual.cuda_random.launch import (
     fill,
     rounded,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _aten = torch.ops.aten
 _VECTOR_BYTES = 16

@@ -6,14 +6,14 @@ aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (2.13; `can_use_flash_atten
 `can_use_mem_efficient_attention`), what they keep, in attention.cu and attention_backward.cu beside it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
@@ -22,11 +22,6 @@ from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.ops.single_kernels import dropout
 from dpdemo.virtual.ops.widening import cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 _MASK_COLUMNS = 16  # a mask's rows begin at a multiple of 16 numbers (`pad_bias`)
 _ROWS = 32  # the efficient kernel keeps the log-sum-exp of a multiple of 32 rows (kAlignLSE)

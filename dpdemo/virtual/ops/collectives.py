@@ -1,13 +1,9 @@
 """What is known of this process's collectives, and one call of one (`c10d.py` runs it)."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-listeners: list[Callable[[Call], None]] = []
+listeners: list[Callable[["Call"], None]] = []
 """Each is called before a collective."""
 nccl_groups: set[str] = set()
 """Names of the groups whose backend is NCCL alone: all their tensors are on a GPU."""

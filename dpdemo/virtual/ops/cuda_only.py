@@ -4,21 +4,16 @@ Each takes the operands on their GPU and returns what CUDA would. What is not he
 an `UnsupportedOpError` with the operator's name.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.labels import gpu_of
 from dpdemo.virtual.ops.special import on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 _aten: Any = torch.ops.aten
 _WIDER = {torch.float16: torch.float32, torch.complex32: torch.complex64}

@@ -6,8 +6,6 @@ Both go to the same kernel. Only functions whose arguments stand in the operator
 these read the same overload from what that operator takes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

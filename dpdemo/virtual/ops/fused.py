@@ -7,23 +7,18 @@ CUDA's kernel keeps beside them (its *reserve*). Where there is no such record (
 saved tensors would see it), `backward` runs the operators again to differentiate them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 
 from dpdemo.virtual.labels import gpu_of, has_operators_of_its_own, label_of, stamp_all
 from dpdemo.virtual.state import is_seen_by_us_alone, the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import Tensor
 
 FUSED = "one kernel on CUDA, which keeps less than the CPU's operators"
 _counting = threading.Lock()
@@ -185,11 +180,7 @@ def _results(kernel: Kernel, tensors: Sequence[Tensor | None], record: _Record |
 
 
 def _differentiate(
-    record: _Record,
-    needed: Sequence[bool],
-    gradients: Sequence[Tensor | None],
-    *,
-    create_graph: bool = False,
+    record: _Record, needed: Sequence[bool], gradients: Sequence[Tensor | None], *, create_graph: bool = False
 ) -> list[Tensor | None]:
     """Return the gradient of each tensor that needs one, and None for the others."""
     pairs = [(result, gradient) for result, gradient in zip(record.results, gradients, strict=True)

@@ -6,20 +6,15 @@ optimizer reads in its step (Adafactor the size of an update) scales that update
 will do there.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import CodeType, FrameType
 
 import torch
-
-if TYPE_CHECKING:
-    from types import CodeType, FrameType
 
 
 def answer_of_check() -> bool | None:
@@ -71,7 +66,8 @@ def _passing(code: CodeType, line: int) -> bool | None:
     for node in ast.walk(tree):
         test = _test_of_check(node)
         if test is not None and test.lineno <= offset <= (test.end_lineno or test.lineno):
-            return isinstance(node, ast.Assert) is not _is_negated(test)
+            is_negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+            return isinstance(node, ast.Assert) is not is_negated
     return None
 
 
@@ -81,7 +77,3 @@ def _test_of_check(node: ast.AST) -> ast.expr | None:
     if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise):
         return node.test
     return None
-
-
-def _is_negated(test: ast.expr) -> bool:
-    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)

@@ -13,16 +13,12 @@ Contents stop being known when something that is not known is written. So too fo
 these are then *forgotten*, and reading them is refused from then on.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from dpdemo.virtual.labels import notes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 META = torch.device("meta")
 LARGEST = 64 * 2**20  # bytes of a shadow

@@ -1,11 +1,7 @@
 """Listeners for the numbers that the host reads, random draws, and operators of DTensor."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 reads: list[Callable[[Any, Any], None]] = []
 """Each is called with a tensor and the number that was read of it."""

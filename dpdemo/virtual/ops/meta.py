@@ -12,9 +12,8 @@ Many of PyTorch's kernels for meta tensors are written in Python. While they run
 a GPU must not say so: they would make their results there.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,10 +35,6 @@ from dpdemo.virtual.ops.known import META, is_forgotten, numbers_of
 from dpdemo.virtual.ops.memo import shapes_of, target_of
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.state import Session, the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _LARGE_BYTES = 256 * 2**20
 _Tensor = torch.Tensor
@@ -206,12 +201,7 @@ def _answer(reader: str) -> bool | float | None:
 
 
 def known(tensor: torch.Tensor, reader: str) -> torch.Tensor:
-    """Return the numbers of a tensor, which are copied to the host now.
-
-    Raises:
-        UnsupportedOpError: they are not known.
-
-    """
+    """Return the numbers of a tensor, which are copied to the host now."""
     numbers = numbers_of(tensor)
     if numbers is None:
         raise needs_numbers(reader)

@@ -9,16 +9,11 @@ PyTorch's ProcessGroupNCCL.cpp and nccl2/ProcessGroupNCCLUtils.cpp (the sum of b
 NCCL's order of sums is not repeated: with more than two ranks the last bits of a float can differ.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
+from torch import Tensor
 
 SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = range(9)  # the numbers of ReduceOp.RedOpType
 FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})

@@ -5,22 +5,17 @@ arithmetic of `nccl_arithmetic.py`, dense tensors of any layout as the memory th
 tensors one by one. Nothing but the outputs is written: gloo's `reduce` would change the senders' tensors.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.virtual.ops.collectives import BY_NUMBER_OF_ELEMENTS, Call, second_groups
 from dpdemo.virtual.ops.nccl_arithmetic import FLOAT8, PREMUL_SUM, Form, form_of
 from dpdemo.virtual.ops.pending import after_all, work_of
 from dpdemo.virtual.ops.premultiplied import current_factor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
 
 _AS_BYTES = FLOAT8 | {torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
 GATHERED_AS_ONE = "gather_into_tensor_"

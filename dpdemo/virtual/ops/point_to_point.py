@@ -5,22 +5,18 @@ each send, and a thread of the receiving rank compares it before it takes the nu
 the end of a larger tensor as it was, and abort the process for a smaller one.
 """
 
-from __future__ import annotations
-
 import collections
 import queue
 import struct
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from dpdemo.virtual.ops.collectives import Call
 from dpdemo.virtual.ops.pending import ended_by, fail
-
-if TYPE_CHECKING:
-    from dpdemo.virtual.ops.collectives import Call
 
 _cpp: Any = torch._C._distributed_c10d
 _HEADER, _NUMBERS = 2**30, 2**30 + 1

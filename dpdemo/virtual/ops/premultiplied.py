@@ -1,19 +1,15 @@
 """The factor of a reduction by PREMUL_SUM, which operators do not show: noted where a program passes it."""
 
-from __future__ import annotations
-
 import functools
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.ops.nccl_arithmetic import PREMUL_SUM
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _Group: Any = torch._C._distributed_c10d.ProcessGroup
 _ReduceOp: Any = torch._C._distributed_c10d.ReduceOp

@@ -69,12 +69,7 @@ def run_random(
 def _run(
     session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
 ) -> Any:
-    """Run `func` with the numbers of GPU `index`, or with the CPU's if that is None.
-
-    Raises:
-        RuntimeError: a generator of another device was given.
-
-    """
+    """Run `func` with the numbers of GPU `index`, or with the CPU's if that is None."""
     operator = _operator(func)
     given = operator.given(args, kwargs)
     generator = given.get("generator")
@@ -112,11 +107,7 @@ def _stored(result: Any, given: Given) -> Any:
 
 
 def _run_with(
-    generator: torch.Generator,
-    operator: _Operator,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    generator: torch.Generator, operator: _Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run an operator with a generator of the CPU's kind."""
     if not operator.takes_generator:

@@ -10,23 +10,18 @@ cell. Weights that are not parts of one buffer (those of DataParallel's replicas
 call (`_cudnn_rnn`, aten/src/ATen/native/cudnn/RNN.cpp).
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.labels import gpu_of
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.ops.widening import cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 # Numbers that are kept for each hidden unit of each layer, direction and time step.
 _KEPT = {"lstm": 6, "gru": 4, "rnn_tanh": 1, "rnn_relu": 1}

@@ -3,8 +3,6 @@
 A rule takes `(session, func, args, kwargs)` and returns the operator's result.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -15,8 +15,6 @@ If there is no room for it, PyTorch runs an algorithm without scratch (`AlgoIter
 aten/src/ATen/native/cudnn/Conv_v7.cpp): so this is what a call would like to have, and its least is nothing.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

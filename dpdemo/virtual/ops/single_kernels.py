@@ -1,21 +1,16 @@
 """Functions that are one kernel on CUDA and several on the CPU: `dropout`, `rms_norm`, `ctc_loss`."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.labels import gpu_of, gpus_of
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
 
 _dropout: Any = torch.dropout
 _rms_norm: Any = torch.rms_norm

@@ -3,16 +3,12 @@
 Statistics have the accumulating type: float32 for float16 and bfloat16.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from dpdemo.virtual.ops.special import on
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _aten: Any = torch.ops.aten
 _WHY = "only CUDA's build has it"

@@ -11,9 +11,8 @@ on the CPU. They are labelled where they come to light:
 - as tangents of forward mode, when they are unpacked.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -23,9 +22,6 @@ from dpdemo.virtual.kinds import around_backward
 from dpdemo.virtual.labels import as_cpp, gpu_of, has_operators_of_its_own, notes_of, stamp
 from dpdemo.virtual.ops import accumulating
 from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _apply: Any = torch.autograd.Function.__dict__["apply"]  # a classmethod; of C++ itself since 2.15
 _backward: Any = BackwardCFunction.__dict__["apply"]

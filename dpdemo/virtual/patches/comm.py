@@ -6,14 +6,13 @@ what follow torch/csrc/cuda/comm.cpp (2.13), function by function. Like C++ they
 error.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
-from torch import _utils
+from torch import Tensor, _utils
 
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.blocks import Kind
@@ -24,12 +23,6 @@ from dpdemo.virtual.ops.known import know_parts
 from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.state import Session, the_session
 from dpdemo.virtual.transfer import move, num_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from torch import Tensor
-
 
 _coalescing: Any = _utils
 _flatten: Any = torch._C._nn.flatten_dense_tensors

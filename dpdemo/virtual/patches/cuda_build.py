@@ -5,11 +5,10 @@ settings are kept and change nothing. Every function of `torch._C` that asks CUD
 files, and every class in `_CLASSES`, raises an error that names it.
 """
 
-from __future__ import annotations
-
 import functools
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.backends.cuda
@@ -20,10 +19,6 @@ from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.patches.cuda_memory import memory_info
 from dpdemo.virtual.state import Session, the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _C: Any = torch._C
 _WHY = "only a build for CUDA has it"
@@ -71,7 +66,7 @@ for _name in _LIBRARIES:
 class _PlanCache(SimpleNamespace):
     """`torch.backends.cuda.cufft_plan_cache`, one for all GPUs: no kernel here uses cuFFT."""
 
-    def __getitem__(self, device: Any) -> _PlanCache:
+    def __getitem__(self, device: Any) -> "_PlanCache":
         return self
 
 
@@ -84,9 +79,7 @@ def _plan_caches(_: Session) -> list[Patch]:
 _limit = _setting("benchmark_limit", 10)
 replace(_C, _WHY, _cuda_get_cudnn_benchmark_limit=_limit[0], _cuda_set_cudnn_benchmark_limit=_limit[1])
 replace(
-    type(torch.backends.cudnn),
-    _WHY,
-    benchmark_limit=property(_limit[0], lambda _, limit: _limit[1](limit)),
+    type(torch.backends.cudnn), _WHY, benchmark_limit=property(_limit[0], lambda _, limit: _limit[1](limit))
 )
 replace(
     torch.backends.cudnn,
@@ -122,9 +115,7 @@ for _owner in (torch.cuda, torch.cuda.graphs):
     replace(_owner, "there are no CUDA graphs", is_current_stream_capturing=always(False))
 _MARKS = ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA", "deviceRangeStart", "deviceRangeEnd")
 replace(
-    torch.cuda.nvtx,
-    "no profiler reads its marks",
-    _nvtx=SimpleNamespace(**dict.fromkeys(_MARKS, always(0))),
+    torch.cuda.nvtx, "no profiler reads its marks", _nvtx=SimpleNamespace(**dict.fromkeys(_MARKS, always(0)))
 )
 
 

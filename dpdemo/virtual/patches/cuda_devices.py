@@ -9,24 +9,19 @@ forked later cannot (`poison_fork`, torch/csrc/cuda/Module.cpp). `torch.cuda.is_
 driver, and `device_count()` does not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
 import threading
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
+from dpdemo.arithmetic.cards import Card
 from dpdemo.virtual.applying import Patch, group, of_session, stands_in
 from dpdemo.virtual.state import Session, the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dpdemo.arithmetic.cards import Card
 
 _Function = TypeVar("_Function")
 VARIABLE = "CUDA_VISIBLE_DEVICES"

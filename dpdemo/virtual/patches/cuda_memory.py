@@ -5,8 +5,6 @@ allocated memory, and each block is a segment, as with a real GPU's cache turned
 totals are counted from the first question on. Snapshots and the history of allocations are refused by name.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

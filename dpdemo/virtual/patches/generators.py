@@ -4,9 +4,7 @@ Its state is CUDA's: a seed and an offset, 16 bytes (ATen/cuda/CUDAGeneratorImpl
 generator of the CPU like any other; with `virtual_gpus(random="cpu")` it is nothing else, and has its state.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
 
@@ -14,9 +12,6 @@ from dpdemo.virtual.applying import replace
 from dpdemo.virtual.cuda_random.launch import Stream
 from dpdemo.virtual.patches.names import name_for
 from dpdemo.virtual.state import as_device, gpu_index, the_session
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _Generator: Any = torch._C.Generator
 
@@ -37,7 +32,7 @@ class _GpuGenerator(_Generator):  # type: ignore[misc]
         """The GPU that the generator belongs to."""
         return self.home
 
-    def clone_state(self) -> _GpuGenerator:
+    def clone_state(self) -> "_GpuGenerator":
         """Return another generator in the same state."""
         clone = _on(type(self), self.home)
         clone.set_state(self.get_state())
@@ -74,12 +69,7 @@ class _CudaGenerator(_GpuGenerator):
         return self.stream.offset
 
     def set_offset(self, offset: int) -> Self:
-        """Go to the place where `offset` of each thread's numbers are used up.
-
-        Raises:
-            RuntimeError: `offset` is not a multiple of 4, CUDA's numbers in one call.
-
-        """
+        """Go to the place where `offset` of each thread's numbers are used up."""
         if offset % 4:
             raise RuntimeError("offset must be a multiple of 4")
         self.stream.offset = int(offset)
@@ -91,13 +81,7 @@ class _CudaGenerator(_GpuGenerator):
         return torch.frombuffer(bytearray(raw), dtype=torch.uint8).clone()
 
     def set_state(self, state: torch.Tensor) -> Self:
-        """Take over a seed and an offset; a state of old versions has a seed alone.
-
-        Raises:
-            TypeError: `state` is not a tensor of bytes on the CPU.
-            RuntimeError: it is not one of CUDA's states.
-
-        """
+        """Take over a seed and an offset; a state of old versions has a seed alone."""
         is_tensor = isinstance(state, torch.Tensor)
         if not is_tensor or state.dtype is not torch.uint8 or state.device.type != "cpu":
             raise TypeError("RNG state must be a torch.ByteTensor")
@@ -111,12 +95,12 @@ class _CudaGenerator(_GpuGenerator):
         self.stream.seed, self.stream.offset = seed, 0
 
 
-def on_gpu(device: torch.device, *, draws_as_cpu: bool) -> _GpuGenerator:
+def on_gpu(device: torch.device, *, draws_as_cpu: bool) -> "_GpuGenerator":
     """Make the generator of one GPU; `draws_as_cpu` says that it draws the CPU's numbers."""
     return _on(_GpuGenerator if draws_as_cpu else _CudaGenerator, device)
 
 
-def _on(kind: type[_GpuGenerator], device: torch.device) -> _GpuGenerator:
+def _on(kind: type[_GpuGenerator], device: torch.device) -> "_GpuGenerator":
     generator = kind()
     generator.home = device
     generator.stream = Stream(_Generator.initial_seed(generator))

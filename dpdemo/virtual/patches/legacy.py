@@ -1,7 +1,5 @@
 """`torch.cuda.FloatTensor` and its like: old names that make tensors on the current GPU, and know them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

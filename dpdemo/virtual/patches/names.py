@@ -4,17 +4,13 @@
 on which PyTorch's `Scatter` relies.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from dpdemo.virtual.applying import replace
 from dpdemo.virtual.state import as_device
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _device: Any = torch.device
 

@@ -1,11 +1,11 @@
 """Sums of gradients over GPUs: NCCL's reduction, and many tensors put into one and taken apart again."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.cuda.nccl
+from torch import Tensor
 
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
@@ -15,11 +15,6 @@ from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.patches.comm import quietly
 from dpdemo.virtual.state import is_seen_by_us_alone, the_session
 from dpdemo.virtual.transfer import num_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
 
 _flatten: Any = torch._C._nn.flatten_dense_tensors
 _unflatten: Any = torch._C._nn.unflatten_dense_tensors
@@ -40,12 +35,7 @@ def can_reduce(tensors: Sequence[Tensor]) -> bool:
 def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
     inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any
 ) -> None:
-    """Add `inputs` up in `output`, on the GPU of input `root`: NCCL adds while it sends, and needs no room.
-
-    Raises:
-        UnsupportedOpError: another operation than a sum.
-
-    """
+    """Add `inputs` up in `output`, on the GPU of input `root`: NCCL adds while it sends, without a buffer."""
     del streams, comms
     if op != torch.cuda.nccl.SUM:
         raise UnsupportedOpError(f"torch.cuda.nccl.reduce: expected the operation SUM, got number {op}")

@@ -10,8 +10,6 @@ PyTorch's dispatch modes are thread-local, so each new thread enters a `VirtualG
 else: it starts on device 0, with gradients on and autocast off, as with real GPUs.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,8 +1,7 @@
 """The methods of `torch.UntypedStorage` that name a device: saving and loading go through them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -11,9 +10,6 @@ from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.known import copy_storage_shadow
 from dpdemo.virtual.state import as_device, gpu_index, the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _Function = TypeVar("_Function")
 _new: Any = torch._C.StorageBase.__new__

@@ -5,12 +5,10 @@ so that programs written for streams run. They say nothing about races between s
 show.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
 import torch.nn.parallel
@@ -19,9 +17,6 @@ from dpdemo.virtual.applying import always, replace
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.state import as_device, gpu_index, the_session
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _CUDA = 1  # c10::DeviceType::CUDA
 _ids = itertools.count(1)
@@ -63,7 +58,7 @@ class VirtualStream:
     is_capturing = always(False)
     synchronize = wait_stream = wait_event = always(None)  # work is done when its call returns
 
-    def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
+    def record_event(self, event: "VirtualEvent | None" = None) -> "VirtualEvent":
         """Record `event`, or a new one."""
         event = VirtualEvent() if event is None else event
         event.record(self)
@@ -111,13 +106,8 @@ class VirtualEvent:
     query = always(True)
     wait = synchronize = always(None)
 
-    def elapsed_time(self, end_event: VirtualEvent) -> float:
-        """Return the milliseconds from this event to `end_event`.
-
-        Raises:
-            ValueError: one of the two was made without `enable_timing=True`, or was not recorded.
-
-        """
+    def elapsed_time(self, end_event: "VirtualEvent") -> float:
+        """Return the milliseconds from this event to `end_event`."""
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self._time is None or end_event._time is None:

@@ -1,7 +1,5 @@
 """Tools that look at a program from outside: compilers, profilers, `flex_attention`, registrations."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import warnings

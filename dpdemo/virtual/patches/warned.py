@@ -1,7 +1,5 @@
 """A warning's line: the program's, where a function of ours stands between it and PyTorch's."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

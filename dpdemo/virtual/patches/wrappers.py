@@ -9,13 +9,12 @@ for. C++ then asks for a guard that makes that GPU the current one; while the bl
 guard, which does nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._subclasses import fake_tensor
@@ -24,9 +23,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from dpdemo.virtual.applying import replace, stands_in
 from dpdemo.virtual.labels import label_as_wrapper
 from dpdemo.virtual.state import gpu_index, the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 # What may follow the size by position (python_variable.cpp, THPVariable_make_wrapper_subclass)

@@ -81,12 +81,7 @@ def samples() -> None:
     """Compare fingerprints of a batch, at the loader and at the model, with a step of a small CNN on it."""
     done = subprocess.run([PYTHON, "-c", SAMPLES], check=True, capture_output=True, text=True)
     share, seconds = map(float, done.stdout.split())
-    line(
-        "whose samples: a batch of 64 images ÷ a CNN's step",
-        share,
-        0.03,
-        f"{seconds * 1000:.2f} ms",
-    )
+    line("whose samples: a batch of 64 images ÷ a CNN's step", share, 0.03, f"{seconds * 1000:.2f} ms")
 
 
 def start() -> None:

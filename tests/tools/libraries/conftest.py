@@ -1,7 +1,5 @@
 """torchvision beside a torch for which its C++ part was not made: its Python part is all that is needed."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

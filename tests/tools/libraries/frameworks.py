@@ -3,8 +3,6 @@
 Not collected by itself: CONTRIBUTING.md has the command. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 
@@ -68,8 +66,7 @@ def test_ignite_trains_and_evaluates():
         evaluator = engine.create_supervised_evaluator(model, figures, device=device)
         seen = []
         trainer.add_event_handler(
-            engine.Events.EPOCH_COMPLETED,
-            lambda _: seen.append(dict(evaluator.run(batches()).metrics)),
+            engine.Events.EPOCH_COMPLETED, lambda _: seen.append(dict(evaluator.run(batches()).metrics))
         )
         trainer.run(batches(), max_epochs=3)
         return seen, state_of(model)

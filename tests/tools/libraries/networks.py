@@ -3,8 +3,6 @@
 Not collected by itself: CONTRIBUTING.md has the command. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from byhand import NUM_GPUS, assert_agrees, state_of

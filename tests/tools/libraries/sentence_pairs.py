@@ -1,7 +1,5 @@
 """A small sentence transformer and its data, made without a download."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -17,9 +15,7 @@ def save_reader(folder):
     tokenizer = tokenizers.Tokenizer(words)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
     ).save_pretrained(folder)
     torch.manual_seed(1)
     config = transformers.BertConfig(

@@ -4,8 +4,6 @@ The oracle is the same trainer on the CPU with as many rows a step, whose loss i
 Not collected by itself: CONTRIBUTING.md has the command. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from byhand import NUM_GPUS, chunks, state_of
@@ -174,10 +172,7 @@ def test_sentence_transformers_trains_and_encodes(tmp_path):
             sentences.SentenceTransformerTrainingArguments, tmp_path, is_by_hand=is_by_hand, max_steps=3
         )
         trainer = sentences.SentenceTransformerTrainer(
-            model,
-            args,
-            train_dataset=rated_pairs(),
-            loss=losses.CosineSimilarityLoss(model),
+            model, args, train_dataset=rated_pairs(), loss=losses.CosineSimilarityLoss(model)
         )
         trainer.train()
         encoded = model.encode(["a b", "c d e"], convert_to_tensor=True)

@@ -3,8 +3,6 @@
 Not collected by itself: CONTRIBUTING.md has the command. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sentence_pairs import rated_pairs, save_reader, sentence_model
