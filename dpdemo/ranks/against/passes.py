@@ -247,6 +247,7 @@ def _follow_norms(state: State) -> None:
     def normalized(normalize: Any, /, self: Any, input: Any) -> Any:  # noqa: A002 - PyTorch's name
         if not self.training or isinstance(self, SyncBatchNorm) or state.is_done:
             return normalize(self, input)
+        state.renew_window()
         number = len(state.window.norms)
         state.window.norms.append(input.shape[0])
         if state.settings.has_own_norms:

@@ -174,9 +174,16 @@ class State:
         return Ranks(self.settings)
 
     def renew_window(self) -> None:
-        """Begin the next window, once an optimizer has made a step."""
-        if self.window.is_stepped:
-            self.window = Window()
+        """Begin the next window, once an optimizer has made a step; a call under way belongs to both."""
+        last = self.window
+        if not last.is_stepped:
+            return
+        self.window = Window()
+        if self.counts["depth"]:
+            self.window.inputs = last.inputs[last.first_leaf :]
+            for kept, old in ((self.window.rows, last.rows), (self.window.calls, last.calls)):
+                kept.extend(old[-1:])
+            self.window.files = last.files[-1:]
 
     def coming(self) -> list[NotedStep]:
         """Return the ranks' notes of the step that comes next, in rank order."""
