@@ -8,7 +8,7 @@ import torch
 from sides import AT, NAMES, gradients, ranks_and_one, rows, side
 
 from dpdemo.ranks.against.check import by_norms
-from dpdemo.ranks.against.compare import Step, vector
+from dpdemo.ranks.against.compare import Side, Step, vector
 from dpdemo.ranks.against.judge import judged
 from dpdemo.ranks.against.numbers import sampled
 from dpdemo.ranks.against.passes import without_wrappers
@@ -469,14 +469,21 @@ def test_a_gradient_that_is_rounding_alone_on_both_sides_is_equal():
     assert "one side" not in found.reason
 
 
-def test_weights_that_leave_much_of_a_difference_are_no_cause():
+@pytest.mark.parametrize(
+    ("dtype", "noise", "sizes"), [("float32", 0.0, (4e-3, 4e-4)), ("bfloat16", 0.01, (0.08, 0.035))]
+)
+def test_weights_that_are_close_or_leave_much_of_a_difference_are_no_cause(dtype, noise, sizes):
     step = ranks_and_one([4, 4])
-    one, local = step.one.detail.gradients[0], vector(step.data[0].detail.backward[0].gradients[0])
+    weight, bias = step.one.detail.gradients
+    local = vector(step.data[0].detail.backward[0].gradients[0])
     apart = torch.randn(48, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    parts = [part * 1e-3 * vector(one.data).norm() / part.norm() for part in (4 * local, apart)]
-    shifted = sampled((vector(one.data) + sum(parts)).float())
-    detail = replace(step.one.detail, gradients=(shifted, step.one.detail.gradients[1]))
-    found = judged([replace(step, one=replace(step.one, detail=detail))])
+    parts = [own * part / part.norm() for own, part in zip(sizes, (local, apart), strict=True)]
+    shifted = vector(weight.data) + sum(parts) * vector(weight.data).norm()
+    one = Side(
+        replace(step.one.event, dtype=dtype),
+        replace(step.one.detail, gradients=(sampled(shifted.float()), bias)),
+    )
+    found = judged([replace(step, one=one, noise={"": noise})])
     assert (found.verdict, found.mistakes) == ("not checked", ())
 
 
