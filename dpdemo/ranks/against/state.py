@@ -180,10 +180,12 @@ class State:
             return
         self.window = Window()
         if self.counts["depth"]:
-            self.window.inputs = last.inputs[last.first_leaf :]
-            for kept, old in ((self.window.rows, last.rows), (self.window.calls, last.calls)):
-                kept.extend(old[-1:])
-            self.window.files = last.files[-1:]
+            self.window = Window(
+                rows=last.rows[-1:],
+                inputs=last.inputs[last.first_leaf :],
+                calls=last.calls[-1:],
+                files=last.files[-1:],
+            )
 
     def coming(self) -> list[NotedStep]:
         """Return the ranks' notes of the step that comes next, in rank order."""
