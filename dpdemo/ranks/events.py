@@ -557,6 +557,14 @@ class NotedPass(Event):
     length: int | None = None
 
 
+class NotedFrozen(Event):
+    """The buffers and frozen parameters of a model at its first call (`against/frozen.py`)."""
+
+    kind: str
+    number: int  # its place among the models of its kind, from 1
+    stored: int
+
+
 class NotedDraw(Event):
     """Numbers that were drawn, or copied to a GPU, outside a DataLoader (`against/draws.py`)."""
 

@@ -21,6 +21,7 @@ from dpdemo.ranks.events import (
     ModelMade,
     NotedBatch,
     NotedDraw,
+    NotedFrozen,
     NotedPass,
     NotedStep,
     Parameters,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from dpdemo.ranks.log import RankLog
     from dpdemo.ranks.watch import Verdict
 
-_NOTED = (NotedBatch, NotedDraw, NotedPass, NotedStep, Touched)
+_NOTED = (NotedBatch, NotedDraw, NotedFrozen, NotedPass, NotedStep, Touched)
 _TIMES, _LEAST_S = 6.0, 120.0
 """The run on one rank may take so many times as long as that on all ranks."""
 _NORMS = (

@@ -116,12 +116,12 @@ class Step:
         return tuple(each for each in self.parameters if each.each)
 
     def one_sided(self) -> list[str]:
-        """Name the parameters that have a gradient on one side only, which is not zero."""
+        """Name the parameters that have a gradient on one side only, and on the other none or zeros."""
         found, least = [], _ZERO * max((each.norms[1] for each in self.parameters), default=0.0)
         for place, name in enumerate(self.names):
             ranks, one = self._gradients(place)
-            sides = [any(part is not None and part.norm > least for part in side) for side in (ranks, (one,))]
-            if sides[0] != sides[1]:
+            norms = [max(0.0 if part is None else part.norm for part in side) for side in (ranks, (one,))]
+            if min(norms) == 0 and max(norms) > least:
                 found.append(name)
         return found
 

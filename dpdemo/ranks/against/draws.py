@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 
 _DRAWS = (
     (torch, "randn rand randint randn_like rand_like randint_like bernoulli normal multinomial randperm"),
-    (torch.Tensor, "normal_ uniform_ bernoulli_ random_ exponential_ to cuda"),
+    (torch, "poisson binomial _standard_gamma _sample_dirichlet"),
+    (torch.Tensor, "normal_ uniform_ bernoulli_ random_ exponential_ log_normal_ cauchy_ geometric_ to cuda"),
 )
-_OF_NUMPY = "rand randn random randint integers normal uniform standard_normal choice permutation"
+_OF_NUMPY = (
+    "rand randn random random_sample randint integers normal uniform standard_normal choice permutation "
+    "beta binomial dirichlet exponential gamma laplace lognormal multivariate_normal poisson"
+)
 _COPIES = {"to", "cuda"}
 _MAX_BYTES = 1 << 24
 _NOT_ROWS = tuple(
@@ -77,7 +81,7 @@ def _around(state: State, owner: Any, name: str) -> None:
         return numbers(out, args, name)
 
     def numbers(out: Any, args: Any, name: str) -> Any:
-        if type(out) is not torch.Tensor or not out.ndim or out.numel() * out.element_size() > _MAX_BYTES:
+        if not _has_numbers(out):
             return out
         if name in _COPIES and not _is_copy_of_rows(state, args[0], out):
             return out
@@ -94,6 +98,11 @@ def _around(state: State, owner: Any, name: str) -> None:
             state.notes.write(NotedDraw(name, at, number, stored, state.counts["backward"]))
             return out
         return _of_all_ranks(state, name, at, number, out)
+
+
+def _has_numbers(out: Any) -> bool:
+    is_plain = type(out) is torch.Tensor and not out.is_meta  # an address without memory may not be read
+    return is_plain and out.ndim > 0 and out.numel() * out.element_size() <= _MAX_BYTES
 
 
 def _is_copy_of_rows(state: State, source: Any, out: torch.Tensor) -> bool:

@@ -87,6 +87,7 @@ def _other_parameters(step: Step) -> str:
 def reason_unsure(step: Step) -> str:
     """Return why the difference of a step is not called a mistake."""
     rows, apart = (rows_of(step.data), rows_of([step.one])), unsynced.unsynced(step)
+    in_groups = 1 < len(unsynced.groups(step)) < len(step.ranks)
     worst = max(step.parameters, key=lambda each: each.apart())
     calls = [list(side.event.rows[:6]) for side in (step.data[0], step.one)]
     has_calls = step.has_same_calls()
@@ -95,13 +96,14 @@ def reason_unsure(step: Step) -> str:
         "in a way that cannot be repeated".format(*rows): not has_calls and rows[0] != rows[1],
         f"the model's calls have {calls[0]} rows on a rank and {calls[1]} on one process: the program cuts "
         "its batches into other passes": not has_calls,
-        f"the ranks have different parameters at step {step.number}: each trains a model of its own": bool(
+        f"the ranks have different parameters at step {step.number}: {unsynced.trained_apart(step)}": bool(
             unsynced.different_parameters(step)
         ),
         "one process got other rows than the ranks: the program draws or changes them in a way that "
         "cannot be repeated": not step.has_same_rows(),
         "a communication hook of DistributedDataParallel changes the gradients": step.has_hook,
-        "each rank trains a model of its own": len(apart) == len(step.parameters) and not step.is_wrapped,
+        unsynced.trained_apart(step): len(apart) == len(step.parameters)
+        and (not step.is_wrapped or in_groups),
         "the ranks hold different gradients, and one process's is not their mean: each may train a part of "
         "the model": bool(apart),
         f"gradients of step {step.number} are {step.difference():.2g} apart (relative), most of all "

@@ -28,7 +28,7 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
         if found.layout is not torch.strided:
             found = torch.Tensor.to_dense(found)
         found = torch.Tensor.contiguous(found)
-        if not found.numel():
+        if not found.numel() or found.is_meta:
             return torch.zeros(0, dtype=found.dtype, device="cpu")
         size = found.numel() * found.element_size()
         memory = (ctypes.c_char * size).from_address(found.data_ptr())

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
+from dpdemo.ranks.against.frozen import meet
 from dpdemo.ranks.against.numbers import flat, picked, projected
 from dpdemo.ranks.against.shards import shard_of
 from dpdemo.ranks.against.steps import set_parameters
@@ -218,12 +219,14 @@ def watch(state: State) -> None:
 
     @around(nn.Module, "__call__")
     def called(call: Any, /, self: Any, *args: Any, **kwargs: Any) -> Any:
-        has_parameters = state.counts["depth"] or next(self.parameters(), None) is not None
-        if torch.compiler.is_compiling() or not has_parameters:  # a transform of the data, or a loss
+        first = next(self.parameters(), None)
+        is_model = state.counts["depth"] or not (first is None or first.is_meta)
+        if torch.compiler.is_compiling() or not is_model:  # a transform of the data, a loss, or shapes alone
             return call(self, *args, **kwargs)
-        is_outermost = not state.counts["depth"] and state.is_started and not state.is_done
-        if is_outermost and torch.is_grad_enabled():
-            found.begin_forward(self, args, kwargs)
+        if not state.counts["depth"] and state.is_started and not state.is_done:
+            meet(state, self)
+            if torch.is_grad_enabled():
+                found.begin_forward(self, args, kwargs)
         state.counts["depth"] += 1
         try:
             return call(self, *args, **kwargs)
@@ -244,6 +247,7 @@ def _follow_norms(state: State) -> None:
     def normalized(normalize: Any, /, self: Any, input: Any) -> Any:  # noqa: A002 - PyTorch's name
         if not self.training or isinstance(self, SyncBatchNorm) or state.is_done:
             return normalize(self, input)
+        state.renew_window()
         number = len(state.window.norms)
         state.window.norms.append(input.shape[0])
         if state.settings.has_own_norms:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dpdemo.ranks.against.store import Backward, Clip, Detail, Sampled, Store
-from dpdemo.ranks.events import Event, NotedBatch, NotedDraw, NotedPass, NotedStep, Remark, Touched
+from dpdemo.ranks.against.store import Backward, Clip, Detail, Kept, Sampled, Store
+from dpdemo.ranks.events import (
+    Event,
+    NotedBatch,
+    NotedDraw,
+    NotedFrozen,
+    NotedPass,
+    NotedStep,
+    Remark,
+    Touched,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +80,7 @@ class Ranks:
         """The ranks that have rows of their own, in order."""
         self.group = [0]
         """Rank 0 and those that tensor parallelism joins with it."""
+        self._frozen: dict[tuple[str, int], int] = {}
         self._in_a_pass: dict[tuple[str, str], int] = {}
         self._latest: tuple[int, int] | None = None
         self._details: dict[int, Detail] = {}
@@ -104,6 +115,11 @@ class Ranks:
             }
         return self._details
 
+    def frozen(self, key: tuple[str, int]) -> list[Kept]:
+        """Return what rank 0 noted of a model's buffers and frozen parameters."""
+        at = self._frozen.get(key)
+        return [] if at is None else self.stores[0].read(at)
+
     def _take(self, rank: int, event: Event) -> None:
         if isinstance(event, NotedStep):
             self.steps.setdefault((event.optimizer, event.step), {})[rank] = event
@@ -112,6 +128,8 @@ class Ranks:
             passes.setdefault(event.k, {})[rank, event.turn] = event
         elif isinstance(event, NotedDraw):
             self.draws.setdefault((event.name, event.at, event.k), {})[rank] = event
+        elif isinstance(event, NotedFrozen):
+            self._frozen[event.kind, event.number] = event.stored
         elif isinstance(event, Touched):
             self.touched[event.path] = event.existed and self.touched.get(event.path, True)
         elif isinstance(event, NotedPass):
@@ -132,6 +150,8 @@ class State:
         self.steps: Counter[int] = Counter()
         self.names: dict[int, str] = {}
         self.counts: Counter[Any] = Counter()
+        self.met: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The outermost modules that were called."""
         self.is_done = False
         """Whether nothing more is noted."""
         self.pass_: Any = None
@@ -154,17 +174,26 @@ class State:
         return Ranks(self.settings)
 
     def renew_window(self) -> None:
-        """Begin the next window, once an optimizer has made a step."""
-        if self.window.is_stepped:
-            self.window = Window()
+        """Begin the next window, once an optimizer has made a step; a call under way belongs to both."""
+        last = self.window
+        if not last.is_stepped:
+            return
+        self.window = Window()
+        if self.counts["depth"]:
+            self.window = Window(
+                rows=last.rows[-1:],
+                inputs=last.inputs[last.first_leaf :],
+                calls=last.calls[-1:],
+                files=last.files[-1:],
+            )
 
     def coming(self) -> list[NotedStep]:
         """Return the ranks' notes of the step that comes next, in rank order."""
-        steps = self.ranks.steps
-        key = next(
-            ((each, self.steps[each] + 1) for each, _ in steps if (each, self.steps[each] + 1) in steps), None
-        )
-        return [] if key is None else [event for _, event in sorted(steps[key].items())]
+        left = (key for key in self.ranks.steps if key[1] > self.steps[key[0]])
+        key = next(left, None)
+        if key is None or key[1] != self.steps[key[0]] + 1:
+            return []
+        return [event for _, event in sorted(self.ranks.steps[key].items())]
 
     def order_in_call(self, sizes: Sequence[int]) -> list[int] | None:
         """Return the place in the ranks' rows, one rank after the other, of each row of the call under way.

@@ -79,8 +79,8 @@ class Steps:
         detail = Detail(
             gradients=_unclipped(given, self._gradients(number, given), window.before_clip),
             parameters=tuple(
-                kept(each) if not state.settings.is_replay and (is_first or shard is not None) else None
-                for each, shard in zip(given, shards, strict=True)
+                kept(each) if shard is not None or (is_first and each.requires_grad) else None
+                for each, shard in zip([] if state.settings.is_replay else given, shards, strict=False)
             ),
             boxes=() if state.settings.is_replay else tuple(map(box_of, given)),
             backward=tuple(_of_optimizer(each, given) for each in window.backward),

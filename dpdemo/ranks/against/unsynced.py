@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpdemo.ranks.against.compare import Parameter, Step, Vector, close, together, vector
 from dpdemo.ranks.against.words import named
+from dpdemo.results.rankparts import ranks_label
 from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
@@ -21,6 +22,27 @@ def unsynced(step: Step) -> list[Parameter]:
     return [
         each for each in step.plain if any(not close(each.each[0], other, _SAME) for other in each.each[1:])
     ]
+
+
+def groups(step: Step) -> list[list[int]]:
+    """Return the ranks that step with equal gradients, group by group."""
+    found: list[list[int]] = []
+    for rank in range(len(step.ranks)):
+        for group in found:
+            if all(close(each.each[group[0]], each.each[rank], _SAME) for each in step.plain):
+                group.append(rank)
+                break
+        else:
+            found.append([rank])
+    return found
+
+
+def trained_apart(step: Step) -> str:
+    """Return the sentence about ranks that train models of their own, alone or in groups."""
+    found = groups(step)
+    if len(found) == len(step.ranks):
+        return "each rank trains a model of its own"
+    return f"each group of ranks ({'; '.join(map(ranks_label, found))}) trains a model of its own"
 
 
 def find_partly(step: Step) -> Iterator[Mistake]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpdemo.ranks.against.compare import Step, Vector, close, together, vector
+from dpdemo.ranks.against.compare import Step, Vector, close, size, together, vector
 from dpdemo.ranks.against.unsynced import FIT
 from dpdemo.ranks.against.words import NEAR, line_of, near, percent
 from dpdemo.results.ranks import Mistake
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LOSS = 1e-4
 _CLEAR = 0.2
-"""In 16 bits: how far a loss may be from the weighted mean, as a share of its distance to the even mean."""
+"""The share of a difference that an explanation may leave."""
 _MANY = 16
 _UNEVEN = "The ranks' means are averaged although they are over different numbers of elements"
 _LIKE_ONE = "let the program treat the loss of each rank as one process treats that of all rows"
@@ -34,6 +34,8 @@ class Weights:
     does_fit: bool
     should_fit: bool
     precision: float
+    is_clear: bool
+    """Whether the weights leave little of the difference between both gradients."""
 
     @classmethod
     def of(cls, step: Step) -> Weights | None:
@@ -68,7 +70,9 @@ class Weights:
             for fit, target in zip(solved, targets, strict=True)
         ]
         precision = 2 * FIT if step.dtype == "float32" else NEAR
-        return cls(tuple(owners), solved[0], solved[1], fits[0], fits[1], precision)
+        left = max(size(matrix @ fit - target) for fit, target in zip(solved, targets, strict=True))
+        is_clear = left <= _CLEAR * size(targets[0] - targets[1])
+        return cls(tuple(owners), solved[0], solved[1], fits[0], fits[1], precision, is_clear)
 
     def explains(self) -> bool:
         """Return whether both gradients are sums of the ranks' passes, with other and sound weights."""
@@ -76,7 +80,7 @@ class Weights:
         is_wild = float(self.does.min()) < -NEAR * float(self.does.abs().max())
         is_wild |= float(self.should.min()) < NEAR * largest  # as if one process had no rows of a rank
         is_same = bool(((self.does - self.should).abs() <= self.precision * largest).all())
-        return self.does_fit and self.should_fit and not is_wild and not is_same
+        return self.does_fit and self.should_fit and self.is_clear and not is_wild and not is_same
 
     def has_one_factor(self) -> bool:
         """Return whether all passes weigh the same times of what they should."""
@@ -101,6 +105,8 @@ def find_weights(step: Step) -> Iterator[Mistake]:
         return
     is_even = float(fit.does.max() - fit.does.min()) < NEAR * float(fit.does.abs().max())
     counts = uneven_counts(step)
+    if not counts and float((fit.does - fit.should).abs().max()) <= NEAR * float(fit.should.abs().max()):
+        return  # numbers of the program's own, such as a teacher, may differ as much
     equal = (
         _UNEVEN
         if counts

@@ -52,14 +52,20 @@ def let_run_alone(state: State) -> None:
     def new_group(make: Any, /, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         if ranks is None:
             return make(None, *args, **kwargs)
-        mine = [place for place, rank in enumerate(_joined(state)) if rank in ranks]
+        # FSDP's groups of equal GPUs of all machines have no rank where all GPUs of one are not there
+        mine = [place for place, rank in enumerate(_joined(state)) if rank in ranks or not len(ranks)]
         return make(mine, *args, **kwargs) if mine else dist.GroupMember.NON_GROUP_MEMBER
+
+    @around(dist.distributed_c10d, "new_subgroups")
+    def new_subgroups(make: Any, /, group_size: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        size = len(_joined(state))
+        return make(min(group_size or size, size), *args, **kwargs)
 
     @around(DistributedSampler, "__init__")
     def sampler(init: Any, /, self: Any, dataset: Any, *_: Any, **kwargs: Any) -> None:
         init(self, dataset, **{**kwargs, "num_replicas": 1, "rank": 0})
 
-    vars(dist).update(init_device_mesh=init_device_mesh, new_group=new_group)
+    vars(dist).update(init_device_mesh=init_device_mesh, new_group=new_group, new_subgroups=new_subgroups)
 
 
 def _joined(state: State) -> list[int]:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sides import rows, side
 
-from dpdemo.ranks.against.draws import _follow_numpy, joined
-from dpdemo.ranks.against.numbers import kept, projected, tensor_of
+from dpdemo.ranks.against.draws import _follow_numpy, _has_numbers, joined
+from dpdemo.ranks.against.numbers import flat, kept, projected, tensor_of
 from dpdemo.ranks.against.settings import Settings
 from dpdemo.ranks.against.state import State
 from dpdemo.ranks.against.store import Detail, Kept
@@ -108,3 +108,9 @@ def test_windows_that_numpy_draws_are_those_of_all_ranks():
 def test_an_order_that_numpy_draws_is_of_each_ranks_own_rows():
     drawn = [np.array([2, 0, 1]), np.array([1, 0])]
     assert _numpy_of(drawn).permutation(5).tolist() == [2, 0, 1, 4, 3]
+
+
+def test_a_tensor_without_memory_is_not_read():
+    assert not _has_numbers(torch.randint(0, 2, (3, 2), device="meta"))
+    assert _has_numbers(torch.randint(0, 2, (3, 2)))
+    assert len(flat(torch.zeros(3, device="meta"))) == 0

@@ -8,7 +8,7 @@ import torch
 from sides import AT, NAMES, gradients, ranks_and_one, rows, side
 
 from dpdemo.ranks.against.check import by_norms
-from dpdemo.ranks.against.compare import Step
+from dpdemo.ranks.against.compare import Side, Step, vector
 from dpdemo.ranks.against.judge import judged
 from dpdemo.ranks.against.numbers import sampled
 from dpdemo.ranks.against.passes import without_wrappers
@@ -97,6 +97,25 @@ def test_ranks_that_train_apart_are_not_checked():
     apart = tuple(_stepping_alone(each) for each in step.ranks)
     found = judged([replace(step, ranks=apart, is_wrapped=False)])
     assert (found.verdict, found.mistakes) == ("not checked", ())
+
+
+def _averaged_in_groups(step, *groups):
+    sides = list(step.ranks)
+    for group in groups:
+        pairs = zip(*(_stepping_alone(sides[rank]).detail.gradients for rank in group), strict=True)
+        mean = [torch.stack([vector(part.data) for part in pair]).mean(0).float() for pair in pairs]
+        for rank in group:
+            detail = replace(sides[rank].detail, gradients=tuple(map(sampled, mean)))
+            sides[rank] = replace(sides[rank], detail=detail)
+    return replace(step, ranks=tuple(sides))
+
+
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_ranks_that_average_in_groups_train_a_model_in_each(is_wrapped):
+    step = replace(ranks_and_one([4, 4, 4, 4]), is_wrapped=is_wrapped)
+    found = judged([_averaged_in_groups(step, (0, 2), (1, 3))])
+    assert (found.verdict, found.mistakes) == ("not checked", ())
+    assert found.reason == "each group of ranks (0, 2; 1, 3) trains a model of its own"
 
 
 def test_ranks_that_average_parameters_are_not_checked():
@@ -447,6 +466,33 @@ def test_a_gradient_that_is_zero_but_for_rounding_is_equal_to_none():
     assert (
         judged([replace(step, ranks=tuple(ranks), one=one)]).reason == "bias got a gradient on one side only"
     )
+
+
+def test_a_gradient_that_is_rounding_alone_on_both_sides_is_equal():
+    step = ranks_and_one([4, 4])
+    total = sampled(torch.cat([each.ranks for each in step.parameters])).norm
+    noise = [sampled(torch.full((4,), factor * total)) for factor in (2e-6, 3e-7)]  # about the limit
+    ranks = [_with_gradient(each, noise[0]) for each in step.ranks]
+    found = judged([replace(step, ranks=tuple(ranks), one=_with_gradient(step.one, noise[1]))])
+    assert "one side" not in found.reason
+
+
+@pytest.mark.parametrize(
+    ("dtype", "noise", "sizes"), [("float32", 0.0, (8e-3, 4e-4)), ("bfloat16", 0.01, (0.08, 0.035))]
+)
+def test_weights_that_are_close_or_leave_much_of_a_difference_are_no_cause(dtype, noise, sizes):
+    step = ranks_and_one([4, 4])
+    single = torch.cat([vector(part.data) for part in step.one.detail.gradients])
+    local = torch.cat([vector(part) for part in step.data[0].detail.backward[0].gradients])
+    apart = torch.randn(52, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    parts = [own * part / part.norm() for own, part in zip(sizes, (local, apart), strict=True)]
+    shifted = (single + sum(parts) * single.norm()).float().split([48, 4])
+    one = Side(
+        replace(step.one.event, dtype=dtype),
+        replace(step.one.detail, gradients=tuple(map(sampled, shifted))),
+    )
+    found = judged([replace(step, one=one, noise={"": noise})])
+    assert (found.verdict, found.mistakes) == ("not checked", ())
 
 
 def _with_gradient(each, bias):

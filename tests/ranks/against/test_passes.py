@@ -54,3 +54,29 @@ def test_a_step_may_take_a_batch_of_each_of_two_loaders():
     passes.begin_backward(loss)
     assert [(each.at, each.length) for each in noted] == [("train.py:3", 3), ("train.py:4", 3)]
     assert state.first_trained is unlabelled
+
+
+def test_a_call_in_which_two_optimizers_step_has_its_rows_in_both_windows():
+    state = State(Settings("", 2), SimpleNamespace(write=lambda _: None), 0)
+    passes, model = Passes(state), torch.nn.Linear(3, 1)
+    passes.begin_forward(model, (torch.ones(2, 3),), {})
+    passes.begin_forward(model, (torch.ones(4, 3),), {})
+    state.counts["depth"] = 1  # the second call is under way when the first optimizer makes its step
+    state.window.is_stepped = True
+    passes.begin_backward(model(torch.ones(4, 3)).sum())
+    assert (state.window.rows, state.window.calls) == ([4], [(4, 3)])
+    assert [len(rows) for rows, _ in state.window.inputs] == [4]
+    state.counts["depth"], state.window.is_stepped = 0, True
+    state.renew_window()
+    assert (state.window.rows, state.window.inputs) == ([], [])
+
+
+def test_the_step_that_comes_next_may_be_another_optimizers():
+    state = State(Settings("", 1, is_replay=True), None, 0)
+    keys = [(1, 1), (0, 1), (1, 2), (0, 2), (1, 9)]
+    state.ranks = SimpleNamespace(steps={key: {0: key} for key in keys})
+    coming = []
+    for number in (1, 0, 1, 0, 1):
+        coming += state.coming()
+        state.steps[number] += 1
+    assert coming == keys[:4]  # the ninth step is not the third

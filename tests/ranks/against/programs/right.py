@@ -53,9 +53,13 @@ class Scaled(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers, self.scale = layers(), nn.Parameter(torch.tensor(2.0))
+        unseeded = torch.Generator()
+        unseeded.seed()
+        self.register_buffer("shift", torch.randn(6, generator=unseeded))
+        self.teacher = nn.Parameter(torch.randn(3, generator=unseeded), requires_grad=False)
 
     def forward(self, x):
-        return self.layers(x) * self.scale
+        return (self.layers(x + self.shift) - self.teacher) * self.scale
 
 
 LOSSES = [divided_by_the_batch_size, of_columns, of_all_ranks_tokens, contrastive]
