@@ -5,8 +5,10 @@ on all its ranks. A rank that is blocked in a collective cannot go on if a membe
 ended, or is blocked for good itself. A rank whose connection broke is not the one that failed first.
 """
 
+import itertools
+import operator
 from collections.abc import Sequence
-from math import inf
+from math import inf, prod
 from signal import Signals
 
 from dpdemo.ranks.events import NEW_GROUP, POINT_TO_POINT, Collective
@@ -87,9 +89,24 @@ def _differing(front: Sequence[Collective]) -> str | None:
     if any(event.op != first.op for event in others):
         return ""
     for key, word in _WORDS.items():
-        if any(getattr(event, key) != getattr(first, key) for event in others):
+        is_other = _are_other_shapes if key == "same" else operator.ne
+        values = [getattr(event, key) for event in front]
+        if any(is_other(one, other) for one, other in itertools.combinations(values, 2)):
             return f" (another {word})"
     return _splits_differ(front)
+
+
+_Shapes = tuple[tuple[int, ...], ...] | None
+
+
+def _are_other_shapes(some: _Shapes, others: _Shapes) -> bool:
+    """Return whether shapes differ in more than a flat view: NCCL compares no shapes, and counts elements."""
+    if some is None or others is None or len(some) != len(others):
+        return some != others
+    return any(
+        one != other and (prod(one) != prod(other) or min(len(one), len(other)) > 1)
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 _WORDS = {

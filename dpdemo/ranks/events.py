@@ -102,7 +102,7 @@ class Collective(Event):
     dtype: str = ""
     bytes: int = 0
     backward: int = 0  # the backward passes that the rank has averaged before
-    same: tuple[tuple[int, ...], ...] | None = None  # shapes that must be equal on all ranks
+    same: tuple[tuple[int, ...], ...] | None = None  # shapes without 1s, for all ranks
     splits: tuple[tuple[int, ...], ...] | None = None
     """Number of elements that the rank gets from each rank, and sends to each."""
     root: int | None = None

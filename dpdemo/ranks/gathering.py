@@ -171,9 +171,8 @@ class RankFolder:
         self.is_over = True
         for log in self.logs.values():
             _settle(log)
-        return tuple(
-            summary(program, logs, self.problems.get(name) or closed(logs)) for name, logs in self.worlds()
-        )
+        ended = [(logs, self.problems.get(name) or closed(logs)) for name, logs in self.worlds()]
+        return tuple(summary(program, logs, problem, are_stuck=bool(problem)) for logs, problem in ended)
 
 
 def _process(log: RankLog) -> int:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from dpdemo.ranks.deadlocks import mismatch, stuck
 from dpdemo.ranks.events import Collective, Group, Joined, Wait
 from dpdemo.ranks.log import RankLog
@@ -84,3 +86,34 @@ def test_a_send_whose_peer_is_elsewhere_lacks_its_recv():
     ended = ranks([world(0), GROUP, *sending(1)], [world(1), GROUP])
     ended[1].code = 0
     assert stuck(ended)[-1].startswith("  Each send needs a recv on the other rank")
+
+
+def mismatch_of(*values):
+    begun = [Collective("0 of 2", 1, "allreduce_", "train.py:9", **each) for each in values]
+    return mismatch(ranks(*([world(rank), GROUP, each] for rank, each in enumerate(begun))))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_wrong"),
+    [
+        ([(2, 3)], [(6,)], False),  # a flat view: NCCL counts elements
+        ([(), (4,)], [(), (2, 2)], False),
+        ([(2, 3)], [(3, 2)], True),
+        ([(2, 3)], [(5,)], True),
+        ([(6,)], [(6,), (1,)], True),
+    ],
+)
+def test_shapes_differ_unless_one_is_a_flat_view_of_the_other(one, other, is_wrong):
+    assert bool(mismatch_of({"same": tuple(one)}, {"same": tuple(other)})) == is_wrong
+
+
+def test_a_reduction_other_than_a_sum_is_shown():
+    _, first, second, *_ = mismatch_of({"reduce": "SUM"}, {"reduce": "MAX"})
+    assert first == "  rank 0: all_reduce #1 at train.py:9"
+    assert second == "  rank 1: all_reduce #1, MAX at train.py:9"
+
+
+def test_other_splits_are_shown():
+    _, first, second, *_ = mismatch_of({"splits": ((2, 2), (2, 2))}, {"splits": ((2, 2), (1, 3))})
+    assert first == "  rank 0: all_reduce #1 at train.py:9"
+    assert second == "  rank 1: all_reduce #1 (gets 2, 2; sends 1, 3) at train.py:9"

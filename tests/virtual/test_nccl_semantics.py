@@ -221,6 +221,48 @@ def test_a_callback_of_a_collective_may_synchronise(two):
     assert found == [[30.0, 30.0]] * 2
 
 
+def begun(me):
+    """Yield the work of each collective, and the tensors that it writes."""
+
+    def rows():
+        return torch.arange(4.0, device=me.device) + me.rank
+
+    def begin(function, *tensors, written=0, **options):
+        work = function(*tensors, group=me.group, async_op=True, **options)
+        return work, leaves([] if tensors[written] is None else tensors[written])
+
+    yield begin(dist.all_reduce, rows())
+    yield begin(dist.broadcast, rows(), group_src=1)
+    yield begin(dist.reduce, rows(), group_dst=1)
+    yield begin(dist.reduce, rows().half(), group_dst=1, op=dist.ReduceOp.MAX)
+    yield begin(dist.all_gather, [rows(), rows()], rows())
+    yield begin(dist.all_gather_into_tensor, rows(), rows()[:2])
+    yield begin(dist.reduce_scatter, rows(), [rows(), rows()])
+    yield begin(dist.reduce_scatter_tensor, rows()[:2], rows())
+    yield begin(dist.reduce_scatter_tensor, rows()[:2].half(), rows().half(), op=dist.ReduceOp.MAX)
+    yield begin(dist.all_to_all_single, rows(), rows())
+    yield begin(dist.all_to_all, [rows(), rows()], [rows(), rows()])
+    yield begin(dist.scatter, rows(), [rows(), rows()] if me.rank == 0 else None, group_src=0)
+    yield begin(dist.gather, rows(), [rows(), rows()] if me.rank == 0 else None, written=1, group_dst=0)
+    for function, peer in ((dist.isend, "group_dst"), (dist.irecv, "group_src")):
+        tensor = rows()
+        yield function(tensor, group=me.group, **{peer: 1 - me.rank}), [tensor]
+
+
+def test_the_future_of_a_collective_has_the_tensors_that_it_writes(two):
+    """WorkNCCL::getFuture; gloo's reduce_scatter and sends have none, and a reduce's has a copy."""
+
+    def run(me):
+        for work, outputs in list(begun(me)):  # sends wait for their peers
+            result = work.get_future().then(lambda done: done.value()).wait()
+            assert isinstance(result, list)
+            values = torch.cat([each.flatten() for each in leaves(result)]) if outputs else None
+            assert not outputs or torch.equal(values, torch.cat([each.flatten() for each in outputs]))
+        return me.rank
+
+    assert two.outcomes(Cell("futures", "", run, None)) == [0, 1]
+
+
 def test_an_even_exchange_cuts_elements_or_rows(two):
     """alltoall_base in the first implementation has no check; the second one calls checkSplitSizes."""
 

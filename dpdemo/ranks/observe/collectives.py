@@ -82,7 +82,7 @@ def _common(call: Call, tensors: list[Tensor]) -> dict[str, Any]:
     if root is not None:
         values["root"] = dist.get_global_rank(call.group, root)
     if call.reduction is not None:
-        values["reduce"] = call.reduction
+        values["reduce"] = dist.ReduceOp.RedOpType(call.reduction).name
     return values
 
 

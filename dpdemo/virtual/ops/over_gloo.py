@@ -55,7 +55,7 @@ def _all_reduce(call: Call) -> Any:
     if not is_written:
         sent = [_apart(part, memory) for part, memory in zip(sent, memories, strict=True)]
     result = _with_reduction(call, form, sent, *call.args[1:]).run()
-    if form.after is None and all(map(_is_same, sent, tensors)):
+    if is_written and form.after is None and all(map(_is_same, sent, tensors)):
         return result
 
     def finish() -> None:
@@ -107,13 +107,11 @@ def _reduce_each(call: Call, form: Form, output: Tensor, sent: list[Tensor]) -> 
 
 def _unpacked(call: Call, form: Form, result: Any, outputs: list[Tensor], got: list[Tensor]) -> Any:
     """Return a reduction's result once its outputs have their own type again."""
-    if form.after is None:
-        if all(map(_is_same, got, outputs)):
-            return result
-        return _pending(call, [work_of(result)], outputs, lambda: None)
+    if form.after is None and not call.is_async and all(map(_is_same, got, outputs)):
+        return result
 
     def finish() -> None:
-        for part, output in zip(got, outputs, strict=True):
+        for part, output in zip(got, outputs, strict=True) if form.after is not None else ():
             _put(form, part, output)
 
     return _pending(call, [work_of(result)], outputs, finish)
