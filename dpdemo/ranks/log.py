@@ -166,7 +166,7 @@ class RankLog:
         more = ", …" if len(shown.shapes) > 3 else ""
         what = f" of {shapes}{more} {shown.dtype}" if shapes else ""
         reduction = "" if shown.reduce in {None, "SUM"} else f", {shown.reduce}"
-        splits = "" if shown.splits is None else _splits(*shown.splits)
+        splits = "" if shown.splits is None or shown.root is not None else _splits(*shown.splits)
         root = "" if shown.root is None else f", root {shown.root}"
         ranks = "" if shown.ranks is None else f" of ranks {', '.join(map(_as_list, shown.ranks))}"
         within = "" if shown.group.startswith((NEW_GROUP, "0 of ")) else f" in group {shown.group}"

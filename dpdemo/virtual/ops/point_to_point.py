@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.ops.pending import ended_by, fail
 
 if TYPE_CHECKING:
@@ -25,13 +26,55 @@ if TYPE_CHECKING:
 
     from dpdemo.virtual.ops.collectives import Call
 
+_cpp: Any = torch._C._distributed_c10d
 _HEADER, _NUMBERS = 2**30, 2**30 + 1
 """Tags of gloo's that no program uses."""
 _PLACE_BYTES = 240
 _LAYOUT = f"<q32s{_PLACE_BYTES}s"
 _IDLE_S = 1.0
 _CPU = torch.device("cpu")
+_abandoned: list[Any] = []
+"""Sends whose work the program dropped: gloo would take them back."""
 _OURS = tuple(f"{Path(module.__file__ or '').parent}/" for module in (torch, sys.modules["dpdemo"]))
+
+
+class _Sent(NamedTuple):
+    """The parts of one send."""
+
+    works: list[Any]
+    tensors: list[torch.Tensor]
+
+
+class _Sending:
+    """Waits for a send, and keeps it alive if nobody waits."""
+
+    def __init__(self, sent: _Sent) -> None:
+        self.sent: _Sent | None = sent
+        self.lock = threading.Lock()
+
+    def __call__(self, timeout: Any) -> bool:
+        """Wait for it; who asked for its future does so on a thread."""
+        with self.lock:
+            sent, self.sent = self.sent, None
+            for work in sent.works if sent else ():
+                work.wait(timeout)
+        return True
+
+    def __del__(self) -> None:
+        if self.sent is not None:
+            _abandoned.append(self.sent)
+
+
+@wraps(_cpp.PythonCallbackWork, "get_future", why="the future of a send ends in `wait` alone")
+def _ending(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get_future(self: Any) -> Any:
+        future = original(self)
+        if not future.done():
+            threading._start_new_thread(self.wait, ())  # type: ignore[attr-defined] # it needs no GPUs
+        return future
+
+    return get_future
 
 
 class _Receipt(NamedTuple):
@@ -49,15 +92,12 @@ def send(call: Call) -> Any:
     if peer == group.rank():
         return _to_itself(group).put(tensor.clone(), _place())
     backend = group._get_backend(_CPU)
-    parts = [(_packed(tensor, _place()), _HEADER), (_as_bytes(tensor), _NUMBERS)]
-    works = [backend.send([part], peer, tag) for part, tag in parts if part.numel()]
-
-    def wait() -> None:
-        for work in works:
-            work.wait()
-        parts.clear()  # gloo would take back a send whose work or numbers are dropped
-
-    return _in_turn((group.group_name, peer, "send"), wait, tensor, torch.futures.Future())
+    header = _packed(tensor, _place())
+    numbers = _as_bytes(tensor)
+    works = [backend.send([header], peer, _HEADER)]
+    if numbers.numel():
+        works.append(backend.send([numbers], peer, _NUMBERS))
+    return _cpp.PythonCallbackWork(_Sending(_Sent(works, [header, numbers]))).boxed()
 
 
 def receive(call: Call) -> Any:
@@ -67,67 +107,56 @@ def receive(call: Call) -> Any:
     receipt = _Receipt(tensor, _place(), torch.futures.Future())
     if peer == group.rank():
         return _to_itself(group).get(receipt)
-    receiving = functools.partial(_receive, receipt, peer, group._get_backend(_CPU))
-    return _in_turn((group.group_name, peer, "recv"), receiving, tensor, receipt.future)
-
-
-def _in_turn(
-    key: tuple[str, int, str],
-    run: Callable[[], None],
-    tensor: torch.Tensor,
-    future: torch.futures.Future[Any],
-) -> Any:
-    """Return the work of `run`, which comes after those before it in its line."""
+    key = group.group_name, peer
     with _lock:
-        line = _lines.get(key)
-        if line is None:
-            line = _lines[key] = _Line(key)
-        line.todo.put((run, tensor, future))
-    return ended_by(future)
+        reader = _readers.get(key)
+        if reader is None:
+            reader = _readers[key] = _Reader(key, group._get_backend(_CPU))
+        reader.receipts.put(receipt)
+    return ended_by(receipt.future)
 
 
-class _Line:
-    """Runs the sends to one rank, or the receives from it, on a thread that ends when none is left."""
+class _Reader:
+    """Receives from one rank, in order, on a thread that ends when there is nothing to do."""
 
-    def __init__(self, key: tuple[str, int, str]) -> None:
-        self.key = key
-        self.todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def __init__(self, key: tuple[str, int], backend: Any) -> None:
+        self.key, self.backend = key, backend
+        self.receipts: queue.SimpleQueue[_Receipt] = queue.SimpleQueue()
         threading._start_new_thread(self._run, ())  # type: ignore[attr-defined] # it needs no GPUs
 
     def _run(self) -> None:
         while True:
             try:
-                run, tensor, future = self.todo.get(timeout=_IDLE_S)
+                receipt = self.receipts.get(timeout=_IDLE_S)
             except queue.Empty:
                 with _lock:
-                    if self.todo.empty():
-                        _lines.pop(self.key, None)
+                    if self.receipts.empty():
+                        _readers.pop(self.key, None)
                         return
                 continue
             try:
-                run()
+                self._receive(receipt)
             except Exception as error:  # noqa: BLE001 - the program's `wait` raises it
-                fail(future, error)
+                fail(receipt.future, error)
             else:
-                future.set_result([tensor])
-            del run, tensor, future
+                receipt.future.set_result([receipt.tensor])
+
+    def _receive(self, receipt: _Receipt) -> None:
+        peer = self.key[1]
+        header = torch.empty(struct.calcsize(_LAYOUT), dtype=torch.uint8, device="cpu")
+        self.backend.recv([header], peer, _HEADER).wait()
+        number, dtype, place = _unpacked(header)
+        if number:
+            is_same = _is_same(receipt.tensor, number, dtype)
+            into = _as_bytes(
+                receipt.tensor if is_same else torch.empty(number, dtype=getattr(torch, dtype), device="cpu")
+            )
+            self.backend.recv([into], peer, _NUMBERS).wait()
+        _compare(receipt, number, dtype, f"rank {peer}", place)
 
 
-_lines: dict[tuple[str, int, str], _Line] = {}
+_readers: dict[tuple[str, int], _Reader] = {}
 _lock = threading.Lock()
-
-
-def _receive(receipt: _Receipt, peer: int, backend: Any) -> None:
-    header = torch.empty(struct.calcsize(_LAYOUT), dtype=torch.uint8, device="cpu")
-    backend.recv([header], peer, _HEADER).wait()
-    number, dtype, place = _unpacked(header)
-    if number:
-        is_same = _is_same(receipt.tensor, number, dtype)
-        into = _as_bytes(
-            receipt.tensor if is_same else torch.empty(number, dtype=getattr(torch, dtype), device="cpu")
-        )
-        backend.recv([into], peer, _NUMBERS).wait()
-    _compare(receipt, number, dtype, f"rank {peer}", place)
 
 
 class _Itself:
