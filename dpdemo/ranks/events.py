@@ -210,6 +210,7 @@ class ByHand(Event):
     at: str = ""  # the line of the first step
     is_idle: bool = False  # whether no parameter ever had a gradient
     is_local: bool = False  # whether parameters were reduced themselves
+    is_sharded: bool = False  # whether parameters are each rank's own part, as in ZeRO by hand
     is_alone: bool = False  # whether the ranks exchanged far less than the parameters between the steps
     all: int = 0  # steps whose gradients were all reduced; then those of which some, and none were
     some: int = 0

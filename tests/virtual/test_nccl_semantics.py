@@ -263,6 +263,19 @@ def test_the_future_of_a_collective_has_the_tensors_that_it_writes(two):
     assert two.outcomes(Cell("futures", "", run, None)) == [0, 1]
 
 
+def test_the_future_of_an_all_gather_has_one_tensor(two):
+    """ProcessGroupNCCL::allgather runs `collective` on flattened outputs, as quantization hooks expect."""
+
+    def run(me):
+        outputs = [torch.empty(3, device=me.device) for _ in range(2)]
+        work = dist.all_gather(outputs, torch.full((3,), me.rank + 1.0, device=me.device), me.group, True)
+        (whole,) = work.get_future().wait()
+        assert whole.device == me.device
+        return whole.tolist(), [each.tolist() for each in outputs]
+
+    assert two.outcomes(Cell("all_gather", "", run, None)) == [([[1.0] * 3, [2.0] * 3],) * 2] * 2
+
+
 def test_an_even_exchange_cuts_elements_or_rows(two):
     """alltoall_base in the first implementation has no check; the second one calls checkSplitSizes."""
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.labels import flat_tensors
+from dpdemo.virtual.labels import flat_tensors, label_of, stamp
 from dpdemo.virtual.ops.collectives import BY_NUMBER_OF_ELEMENTS, Call, second_groups
 from dpdemo.virtual.ops.nccl_arithmetic import FLOAT8, PREMUL_SUM, Form, form_of
 from dpdemo.virtual.ops.pending import after_all, work_of
 from dpdemo.virtual.ops.premultiplied import current_factor
+from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -205,7 +206,7 @@ def _all_gather(call: Call) -> Any:
     """Gather into a list; of several sizes each rank broadcasts its own, as NCCL does it."""
     (outputs,), (given,), group = call.args[:3]
     if len({tensor.shape for tensor in (*outputs, given)}) == 1:
-        return _copying(call)
+        return _gather_as_one(call) if call.is_async else _copying(call)
     if given.numel() != outputs[call.group.rank()].numel():
         raise ValueError("Tensor input and output of _broadcast_oop must have the same number of elements ")
     parts = [torch.empty(output.numel(), dtype=output.dtype, device="cpu") for output in outputs]
@@ -220,6 +221,24 @@ def _all_gather(call: Call) -> Any:
             output.copy_(part.view(output.shape))
 
     return _pending(call, works, outputs, finish)
+
+
+def _gather_as_one(call: Call) -> Any:
+    """Gather into one tensor, which is what NCCL's future has, and copy its rows to the program's list."""
+    (outputs,), (given,) = call.args[:2]
+    whole = torch.empty((len(outputs), *given.shape), dtype=given.dtype, device="cpu")
+    session = the_session()
+    label = label_of(given, session.key)
+    if label is not None:
+        stamp(whole, session, label.index)
+    args = [_as_bytes(list(whole))], [_as_bytes(given)], *call.args[2:]
+    result = call._replace(args=args).run()
+
+    def finish() -> None:
+        for output, part in zip(outputs, whole, strict=True):
+            output.copy_(part)
+
+    return _pending(call, [work_of(result)], [whole], finish)
 
 
 def _exchange(call: Call) -> Any:
