@@ -83,6 +83,7 @@ class _Receipt(NamedTuple):
     tensor: torch.Tensor
     place: str
     future: torch.futures.Future[Any]
+    backend: Any = None  # that of its group: the next default group has the same name
 
 
 def send(call: Call) -> Any:
@@ -104,14 +105,14 @@ def receive(call: Call) -> Any:
     """Receive a tensor, and compare it with what is sent."""
     (tensor,), _, peer = call.args[:3]
     group = call.group
-    receipt = _Receipt(tensor, _place(), torch.futures.Future())
+    receipt = _Receipt(tensor, _place(), torch.futures.Future(), group._get_backend(_CPU))
     if peer == group.rank():
         return _to_itself(group).get(receipt)
     key = group.group_name, peer
     with _lock:
         reader = _readers.get(key)
         if reader is None:
-            reader = _readers[key] = _Reader(key, group._get_backend(_CPU))
+            reader = _readers[key] = _Reader(key)
         reader.receipts.put(receipt)
     return ended_by(receipt.future)
 
@@ -119,8 +120,8 @@ def receive(call: Call) -> Any:
 class _Reader:
     """Receives from one rank, in order, on a thread that ends when there is nothing to do."""
 
-    def __init__(self, key: tuple[str, int], backend: Any) -> None:
-        self.key, self.backend = key, backend
+    def __init__(self, key: tuple[str, int]) -> None:
+        self.key = key
         self.receipts: queue.SimpleQueue[_Receipt] = queue.SimpleQueue()
         threading._start_new_thread(self._run, ())  # type: ignore[attr-defined] # it needs no GPUs
 
@@ -144,14 +145,14 @@ class _Reader:
     def _receive(self, receipt: _Receipt) -> None:
         peer = self.key[1]
         header = torch.empty(struct.calcsize(_LAYOUT), dtype=torch.uint8, device="cpu")
-        self.backend.recv([header], peer, _HEADER).wait()
+        receipt.backend.recv([header], peer, _HEADER).wait()
         number, dtype, place = _unpacked(header)
         if number:
             is_same = _is_same(receipt.tensor, number, dtype)
             into = _as_bytes(
                 receipt.tensor if is_same else torch.empty(number, dtype=getattr(torch, dtype), device="cpu")
             )
-            self.backend.recv([into], peer, _NUMBERS).wait()
+            receipt.backend.recv([into], peer, _NUMBERS).wait()
         _compare(receipt, number, dtype, f"rank {peer}", place)
 
 
