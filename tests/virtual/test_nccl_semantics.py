@@ -8,6 +8,7 @@ import itertools
 import sys
 import threading
 import warnings
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,27 @@ def test_ranks_may_join_again_what_they_have_left(two):
 
     two.each(work)
     assert sums == [[[3.0, 3.0]] * 3] * 2
+
+
+@pytest.mark.parametrize("implementation", [ProcessGroupNCCL, ProcessGroupNCCL2])
+def test_the_next_group_of_a_name_receives_by_its_own_backend(implementation, monkeypatch):
+    """A default group has the same name after `destroy_process_group`, and a reader outlives its receives."""
+    monkeypatch.setattr(f"{__name__}._names", itertools.repeat("the same"))
+
+    def run(me):
+        got = torch.empty(2, device=me.device)
+        works = [
+            dist.isend(torch.ones(2, device=me.device), group=me.group, group_dst=1 - me.rank),
+            dist.irecv(got, group=me.group, group_src=1 - me.rank),
+        ]
+        for work in works:
+            work.wait(timedelta(seconds=PATIENCE_S / 10))
+        return got.tolist()
+
+    for _ in range(2):
+        ranks = Ranks(2, implementation)
+        assert ranks.outcomes(Cell("again", "", run, None)) == [[1.0, 1.0]] * 2
+        ranks.close()
 
 
 def test_a_callback_of_a_collective_may_synchronise(two):
