@@ -45,7 +45,8 @@ def run_ranks(
             with checking(num_ranks, extras.check_steps, command, environment) as check:
                 outcome = check.on_ranks()
                 comparison = check.against_one(outcome, outcome.ranks)
-    report = replace(summary(program, outcome.ranks, outcome.message), comparison=comparison)
+    whole = summary(program, outcome.ranks, outcome.message, are_stuck=outcome.are_stuck)
+    report = replace(whole, comparison=comparison)
     if extras.sample is not None:
         report = replace(
             report, trace=trace({each.rank: each.samples for each in report.ranks}, extras.sample)

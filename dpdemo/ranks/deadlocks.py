@@ -5,8 +5,10 @@ on all its ranks. A rank that is blocked in a collective cannot go on if a membe
 ended, or is blocked for good itself. A rank whose connection broke is not the one that failed first.
 """
 
+import itertools
+import operator
 from collections.abc import Sequence
-from math import inf
+from math import inf, prod
 from signal import Signals
 
 from dpdemo.ranks.events import NEW_GROUP, POINT_TO_POINT, Collective
@@ -87,9 +89,24 @@ def _differing(front: Sequence[Collective]) -> str | None:
     if any(event.op != first.op for event in others):
         return ""
     for key, word in _WORDS.items():
-        if any(getattr(event, key) != getattr(first, key) for event in others):
+        is_other = _are_other_shapes if key == "same" else operator.ne
+        values = [getattr(event, key) for event in front]
+        if any(is_other(one, other) for one, other in itertools.combinations(values, 2)):
             return f" (another {word})"
     return _splits_differ(front)
+
+
+_Shapes = tuple[tuple[int, ...], ...] | None
+
+
+def _are_other_shapes(some: _Shapes, others: _Shapes) -> bool:
+    """Return whether shapes differ in more than a flat view: NCCL compares no shapes, and counts elements."""
+    if some is None or others is None or len(some) != len(others):
+        return some != others
+    return any(
+        one != other and (prod(one) != prod(other) or min(len(one), len(other)) > 1)
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 _WORDS = {
@@ -140,14 +157,17 @@ def stuck(ranks: Sequence[RankLog]) -> tuple[str, ...]:
 
 def waits_for(rank: RankLog, gone: RankLog) -> tuple[str, ...]:
     """Name a rank that waits for one that has ended."""
-    last = f"  {gone.describe()} was its last" if gone.last else f"  {gone.describe()}"
     return (
         f"rank {rank.number} waits for rank {gone.number}, which has ended:",
         f"  {_waiting_in(rank)}",
-        last,
+        _last_of(gone),
         *_progress([rank, gone]),
         f"  {_needs(rank)}",
     )
+
+
+def _last_of(gone: RankLog) -> str:
+    return f"  {gone.describe()}{' was its last' if gone.last else ''}"
 
 
 NONE_LEFT = "waited for {}, and no process is left to join:"
@@ -166,6 +186,31 @@ def never_joined(waiting: Sequence[RankLog], known: set[int], what: str) -> tupl
         *(f"  {rank.whereabouts()}" for rank in sorted(waiting, key=lambda rank: rank.number)),
         f"  {_JOINED}",
     )
+
+
+def left_alone(ranks: Sequence[RankLog]) -> tuple[str, ...]:
+    """Name a collective that a rank began and did not wait for, if another has ended without it.
+
+    Groups whose names differ between ranks, as those of split_group may, are not judged.
+    """
+    if not all(rank.end for rank in ranks):
+        return ()
+    by_number = {rank.number: rank for rank in ranks}
+    for rank in ranks:
+        for key, begun in rank.open.items():
+            others = [by_number.get(number, rank) for number in rank.members[key]]
+            if not begun or any(begun[0].group not in other.members for other in others):
+                continue
+            gone = next((other for other in others if other.counts.get(key, 0) < rank.counts[key]), None)
+            if gone is not None:
+                alone = begun[gone.counts.get(key, 0) - rank.counts[key]]
+                return (
+                    f"rank {rank.number} began what rank {gone.number} has ended without; NCCL would hang:",
+                    f"  {rank.describe(alone)}",
+                    _last_of(gone),
+                    f"  {_UNPAIRED if alone.op in POINT_TO_POINT else _ALONE}",
+                )
+    return ()
 
 
 def _needs(rank: RankLog) -> str:

@@ -95,7 +95,7 @@ class Collective(Event):
     dtype: str = ""
     bytes: int = 0
     backward: int = 0  # the backward passes that the rank has averaged before
-    same: tuple[tuple[int, ...], ...] | None = None  # shapes that must be equal on all ranks
+    same: tuple[tuple[int, ...], ...] | None = None  # shapes without 1s, for all ranks
     splits: tuple[tuple[int, ...], ...] | None = None
     """Number of elements that the rank gets from each rank, and sends to each."""
     root: int | None = None
@@ -203,6 +203,7 @@ class ByHand(Event):
     at: str = ""  # the line of the first step
     is_idle: bool = False  # whether no parameter ever had a gradient
     is_local: bool = False  # whether parameters were reduced themselves
+    is_sharded: bool = False  # whether parameters are each rank's own part, as in ZeRO by hand
     is_alone: bool = False  # whether the ranks exchanged far less than the parameters between the steps
     all: int = 0  # steps whose gradients were all reduced; then those of which some, and none were
     some: int = 0

@@ -176,11 +176,11 @@ class RankFolder:
         self.is_over = True
         for log in self.logs.values():
             _settle(log)
-        found = [(logs, self.problems.get(name) or closed(logs)) for name, logs in self.worlds()]
-        results = tuple(summary(program, logs, problem) for logs, problem in found)
-        if against_one is None or len(found) != 1 or self.is_one_of_ranks:
+        ended = [(logs, self.problems.get(name) or closed(logs)) for name, logs in self.worlds()]
+        results = tuple(summary(program, logs, problem, are_stuck=bool(problem)) for logs, problem in ended)
+        if against_one is None or len(ended) != 1 or self.is_one_of_ranks:
             return results
-        ((logs, problem),) = found
+        ((logs, problem),) = ended
         return (replace(results[0], comparison=against_one(Verdict(0, problem), logs)),)
 
 

@@ -61,6 +61,11 @@ class Outcome(Verdict):
     ranks: Sequence[Rank] = ()
     stopped_by: signal.Signals | None = None
 
+    @property
+    def are_stuck(self) -> bool:
+        """Return whether the ranks were stopped because they can never continue."""
+        return bool(self.message) and not self.failures and self.stopped_by is None
+
 
 def launch(
     num_ranks: int,

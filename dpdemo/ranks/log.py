@@ -27,6 +27,7 @@ from dpdemo.ranks.events import (
 NOTES = "DPDEMO_RANK_NOTES"  # the variable with the folder in which ranks note what they do
 FOLDER = "dpdemo-ranks-"
 """Beginning of that folder's name; the process that reads the notes, or outlives their reader, follows."""
+_MAX_SPLITS = 8
 PAIR = "pair of"
 """Name of the sequence of sends from one rank to another: a send and its recv are a collective of two."""
 BROKEN = ".broken"  # the ending of notes that could not be written to the end
@@ -164,10 +165,12 @@ class RankLog:
         shapes = ", ".join(str(list(shape)) for shape in shown.shapes[:3])
         more = ", …" if len(shown.shapes) > 3 else ""
         what = f" of {shapes}{more} {shown.dtype}" if shapes else ""
+        reduction = "" if shown.reduce in {None, "SUM"} else f", {shown.reduce}"
+        splits = "" if shown.splits is None or shown.root is not None else _splits(*shown.splits)
         root = "" if shown.root is None else f", root {shown.root}"
         ranks = "" if shown.ranks is None else f" of ranks {', '.join(map(_as_list, shown.ranks))}"
         within = "" if shown.group.startswith((NEW_GROUP, "0 of ")) else f" in group {shown.group}"
-        call = f"{public_name(shown.op)} #{shown.n}{peer}{what}{root}{ranks}{within}"
+        call = f"{public_name(shown.op)} #{shown.n}{peer}{what}{splits}{reduction}{root}{ranks}{within}"
         return f"rank {self.number}: {call} at {shown.at}"
 
     def whereabouts(self) -> str:
@@ -176,6 +179,15 @@ class RankLog:
         if place is None or (self.last is not None and place.at == self.last.at):
             return self.describe()
         return f"rank {self.number}: in {place.what} at {place.at}"
+
+
+def _splits(got: tuple[int, ...], sent: tuple[int, ...]) -> str:
+    """Describe how many elements come from and go to each rank, if these differ."""
+    if len(set(got)) < 2 and len(set(sent)) < 2:
+        return ""
+    gets, sends = (", ".join(map(str, each[:_MAX_SPLITS])) for each in (got, sent))
+    more = ", …" if len(got) > _MAX_SPLITS else ""
+    return f" (gets {gets}{more}; sends {sends}{more})"
 
 
 def _as_list(given: object) -> str:

@@ -20,7 +20,9 @@ class Program(Protocol):
         """Its arguments."""
 
 
-def summary(program: Program, logs: Sequence[RankLog], problem: tuple[str, ...]) -> RanksResult:
+def summary(
+    program: Program, logs: Sequence[RankLog], problem: tuple[str, ...], *, are_stuck: bool
+) -> RanksResult:
     """Sum up what the ranks noted; a part that fails costs its own line."""
     bugs: list[Mistake] = []
 
@@ -47,7 +49,8 @@ def summary(program: Program, logs: Sequence[RankLog], problem: tuple[str, ...])
     )
     covered = part("coverage", lambda: tuple(coverage(events)), tuple)
     by_rank = {log.number: mine for log, mine in zip(logs, events, strict=True)}
-    mistakes = part("mistakes", lambda: find_mistakes(by_rank, were_stopped=bool(problem)), tuple)
+    find = partial(find_mistakes, by_rank, were_stopped=bool(problem), are_stuck=are_stuck)
+    mistakes = part("mistakes", find, tuple)
     return RanksResult(
         program=str(program),
         arguments=program.arguments,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dpdemo.ranks.deadlocks import failure, first_failure, mismatch, stuck
+from dpdemo.ranks.deadlocks import failure, first_failure, left_alone, mismatch, stuck
 from dpdemo.ranks.log import RankLog
 
 LAST_WORDS_S = 0.5
@@ -75,12 +75,17 @@ class LaunchedWorld:
         if verdict is not None:
             return verdict
         if not any(rank.has_failed for rank in ranks):
-            return Verdict() if all(rank.code == 0 for rank in ranks) else None
+            return _ended_well(ranks) if all(rank.code == 0 for rank in ranks) else None
         self.failing_since = self.failing_since or time.monotonic()
         first = first_failure(ranks)
         patience = _LOST_S if first is None or first.code is None else LAST_WORDS_S
         is_over = all(rank.code is not None for rank in ranks)
         return failed(ranks) if is_over or time.monotonic() - self.failing_since > patience else None
+
+
+def _ended_well(ranks: Sequence[RankLog]) -> Verdict:
+    message = _guarded(left_alone, ranks)
+    return Verdict(int(bool(message)), message)
 
 
 def failed(ranks: Sequence[RankLog]) -> Verdict:
@@ -96,5 +101,5 @@ def failed(ranks: Sequence[RankLog]) -> Verdict:
 def closed(ranks: Sequence[RankLog]) -> tuple[str, ...]:
     """Return why a world whose program has ended failed, if it did."""
     if not any(rank.has_failed for rank in ranks):
-        return ()
+        return _guarded(left_alone, ranks)
     return _guarded(mismatch, ranks) or failure(ranks, "ended before its time")[1]

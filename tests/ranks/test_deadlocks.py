@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
-from dpdemo.ranks.deadlocks import mismatch, stuck
-from dpdemo.ranks.events import Collective, Group, Joined, Wait
+import pytest
+
+from dpdemo.ranks.deadlocks import left_alone, mismatch, stuck
+from dpdemo.ranks.events import Collective, Ended, Group, Joined, Wait
 from dpdemo.ranks.log import RankLog
 
 GROUP = Group("0 of 2", (0, 1))
+END = Ended({})
 IN_SETUP = Wait("init_process_group", "train.py:4", is_setup=True)
 IN_REDUCE = [
     Collective("0 of 2", 1, "allreduce_", "train.py:9", ((1,),), "float32", 4),
@@ -73,6 +76,10 @@ def sending(peer):
     return [Collective("0 of 2", 1, "send", at, ((1,),), "float32", 4, peer=peer, tag=0), Wait("send", at)]
 
 
+def receiving(peer):
+    return [Collective("0 of 2", 1, "recv_", "train.py:9", ((1,),), "float32", 4, peer=peer, tag=0)]
+
+
 def test_ranks_that_both_send_first_have_to_take_turns():
     logs = ranks([world(0), GROUP, *sending(1)], [world(1), GROUP, *sending(0)])
     assert stuck(logs)[-1].endswith("turn the order on one side.")
@@ -84,3 +91,57 @@ def test_a_send_whose_peer_is_elsewhere_lacks_its_recv():
     ended = ranks([world(0), GROUP, *sending(1)], [world(1), GROUP])
     ended[1].code = 0
     assert stuck(ended)[-1].startswith("  Each send needs a recv on the other rank")
+
+
+def mismatch_of(*values):
+    begun = [Collective("0 of 2", 1, "allreduce_", "train.py:9", **each) for each in values]
+    return mismatch(ranks(*([world(rank), GROUP, each] for rank, each in enumerate(begun))))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_wrong"),
+    [
+        ([(2, 3)], [(6,)], False),  # a flat view: NCCL counts elements
+        ([(), (4,)], [(), (2, 2)], False),
+        ([(2, 3)], [(3, 2)], True),
+        ([(2, 3)], [(5,)], True),
+        ([(6,)], [(6,), (1,)], True),
+    ],
+)
+def test_shapes_differ_unless_one_is_a_flat_view_of_the_other(one, other, is_wrong):
+    assert bool(mismatch_of({"same": tuple(one)}, {"same": tuple(other)})) == is_wrong
+
+
+def test_a_reduction_other_than_a_sum_is_shown():
+    _, first, second, *_ = mismatch_of({"reduce": "SUM"}, {"reduce": "MAX"})
+    assert first == "  rank 0: all_reduce #1 at train.py:9"
+    assert second == "  rank 1: all_reduce #1, MAX at train.py:9"
+
+
+def test_other_splits_are_shown():
+    _, first, second, *_ = mismatch_of({"splits": ((2, 2), (2, 2))}, {"splits": ((2, 2), (1, 3))})
+    assert first == "  rank 0: all_reduce #1 at train.py:9"
+    assert second == "  rank 1: all_reduce #1 (gets 2, 2; sends 1, 3) at train.py:9"
+
+
+def ended(*events_of_ranks):
+    return ranks(*([world(rank), GROUP, *events, END] for rank, events in enumerate(events_of_ranks)))
+
+
+def test_a_collective_that_only_one_rank_began_is_named_though_none_waited():
+    first, begun, last, advice = left_alone(ended([], IN_REDUCE[:1]))
+    assert first == "rank 1 began what rank 0 has ended without; NCCL would hang:"
+    assert begun == "  rank 1: all_reduce #1 of [1] float32 at train.py:9"
+    assert last == "  rank 0 had begun no collective"
+    assert "under `if rank == 0:`, has to be called by all" in advice
+
+
+def test_a_send_that_nobody_received_is_named_though_none_waited():
+    assert left_alone(ended(sending(1)[:1], []))[-1].startswith("  Each send needs a recv")
+    assert left_alone(ended(sending(1)[:1], receiving(0))) == ()
+
+
+def test_groups_of_other_names_and_ranks_without_an_end_are_not_judged():
+    assert left_alone(ranks([world(0), END], [world(1), GROUP, IN_REDUCE[0], END])) == ()
+    assert left_alone(ranks([world(0), GROUP], [world(1), GROUP, IN_REDUCE[0], END])) == ()
+    assert left_alone(ended(IN_REDUCE[:1], IN_REDUCE[:1])) == ()

@@ -8,6 +8,7 @@ import itertools
 import sys
 import threading
 import warnings
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,27 @@ def test_ranks_may_join_again_what_they_have_left(two):
     assert sums == [[[3.0, 3.0]] * 3] * 2
 
 
+@pytest.mark.parametrize("implementation", [ProcessGroupNCCL, ProcessGroupNCCL2])
+def test_the_next_group_of_a_name_receives_by_its_own_backend(implementation, monkeypatch):
+    """A default group has the same name after `destroy_process_group`, and a reader outlives its receives."""
+    monkeypatch.setattr(f"{__name__}._names", itertools.repeat("the same"))
+
+    def run(me):
+        got = torch.empty(2, device=me.device)
+        works = [
+            dist.isend(torch.ones(2, device=me.device), group=me.group, group_dst=1 - me.rank),
+            dist.irecv(got, group=me.group, group_src=1 - me.rank),
+        ]
+        for work in works:
+            work.wait(timedelta(seconds=PATIENCE_S / 10))
+        return got.tolist()
+
+    for _ in range(2):
+        ranks = Ranks(2, implementation)
+        assert ranks.outcomes(Cell("again", "", run, None)) == [[1.0, 1.0]] * 2
+        ranks.close()
+
+
 def test_a_callback_of_a_collective_may_synchronise(two):
     """PowerSGD's hook does, on the thread of gloo that has yet to end the collective."""
     is_waited_for, found = threading.Event(), [None, None]
@@ -219,6 +241,61 @@ def test_a_callback_of_a_collective_may_synchronise(two):
 
     two.each(work)
     assert found == [[30.0, 30.0]] * 2
+
+
+def begun(me):
+    """Yield the work of each collective, and the tensors that it writes."""
+
+    def rows():
+        return torch.arange(4.0, device=me.device) + me.rank
+
+    def begin(function, *tensors, written=0, **options):
+        work = function(*tensors, group=me.group, async_op=True, **options)
+        return work, leaves([] if tensors[written] is None else tensors[written])
+
+    yield begin(dist.all_reduce, rows())
+    yield begin(dist.broadcast, rows(), group_src=1)
+    yield begin(dist.reduce, rows(), group_dst=1)
+    yield begin(dist.reduce, rows().half(), group_dst=1, op=dist.ReduceOp.MAX)
+    yield begin(dist.all_gather, [rows(), rows()], rows())
+    yield begin(dist.all_gather_into_tensor, rows(), rows()[:2])
+    yield begin(dist.reduce_scatter, rows(), [rows(), rows()])
+    yield begin(dist.reduce_scatter_tensor, rows()[:2], rows())
+    yield begin(dist.reduce_scatter_tensor, rows()[:2].half(), rows().half(), op=dist.ReduceOp.MAX)
+    yield begin(dist.all_to_all_single, rows(), rows())
+    yield begin(dist.all_to_all, [rows(), rows()], [rows(), rows()])
+    yield begin(dist.scatter, rows(), [rows(), rows()] if me.rank == 0 else None, group_src=0)
+    yield begin(dist.gather, rows(), [rows(), rows()] if me.rank == 0 else None, written=1, group_dst=0)
+    received = rows()
+    yield dist.isend(rows(), group=me.group, group_dst=1 - me.rank), []
+    yield dist.irecv(received, group=me.group, group_src=1 - me.rank), [received]
+
+
+def test_the_future_of_a_collective_has_the_tensors_that_it_writes(two):
+    """WorkNCCL::getFuture; gloo's reduce_scatter has none, and its send's would end in `wait` alone."""
+
+    def run(me):
+        for work, outputs in list(begun(me)):  # sends wait for their peers
+            result = work.get_future().then(lambda done: done.value()).wait()
+            assert isinstance(result, list)
+            values = torch.cat([each.flatten() for each in leaves(result)]) if outputs else None
+            assert not outputs or torch.equal(values, torch.cat([each.flatten() for each in outputs]))
+        return me.rank
+
+    assert two.outcomes(Cell("futures", "", run, None)) == [0, 1]
+
+
+def test_the_future_of_an_all_gather_has_one_tensor(two):
+    """ProcessGroupNCCL::allgather runs `collective` on flattened outputs, as quantization hooks expect."""
+
+    def run(me):
+        outputs = [torch.empty(3, device=me.device) for _ in range(2)]
+        work = dist.all_gather(outputs, torch.full((3,), me.rank + 1.0, device=me.device), me.group, True)
+        (whole,) = work.get_future().wait()
+        assert whole.device == me.device
+        return whole.tolist(), [each.tolist() for each in outputs]
+
+    assert two.outcomes(Cell("all_gather", "", run, None)) == [([[1.0] * 3, [2.0] * 3],) * 2] * 2
 
 
 def test_an_even_exchange_cuts_elements_or_rows(two):

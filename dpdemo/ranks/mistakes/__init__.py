@@ -24,12 +24,15 @@ def detectors() -> tuple[Detector, ...]:
 
 
 def find_mistakes(
-    events: Mapping[int, Sequence[Event]], *, were_stopped: bool = False
+    events: Mapping[int, Sequence[Event]], *, were_stopped: bool = False, are_stuck: bool = False
 ) -> tuple[Mistake, ...]:
-    """Compare the events of each rank; a detector that fails costs its own line of the report."""
+    """Compare the events of each rank; a detector that fails costs its own line of the report.
+
+    Ranks are stopped because they are stuck, because one failed, or by the user.
+    """
     if len(events) < 2:
         return ()
-    evidence = Evidence(events, were_stopped=were_stopped)
+    evidence = Evidence(events, were_stopped=were_stopped, are_stuck=are_stuck)
     found = [
         each
         for detector in detectors()

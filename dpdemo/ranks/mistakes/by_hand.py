@@ -21,7 +21,7 @@ def find(evidence: Evidence) -> Found:
         if (
             first is None
             or len(sums) < len(team.noted)
-            or any(event.is_local or event.sends_rows for event in sums)
+            or any(event.is_local or event.is_sharded or event.sends_rows for event in sums)
         ):
             continue
         since = f"after step {first.steps}" if first.steps else "from the start"

@@ -110,8 +110,10 @@ class Team:
 class Evidence:
     """The events of all ranks."""
 
-    def __init__(self, events: Mapping[int, Sequence[Event]], *, were_stopped: bool = False) -> None:
-        self.were_stopped = were_stopped
+    def __init__(
+        self, events: Mapping[int, Sequence[Event]], *, were_stopped: bool = False, are_stuck: bool = False
+    ) -> None:
+        self.were_stopped, self.are_stuck = were_stopped, are_stuck
         self.ranks = {rank: RankEvents(mine) for rank, mine in events.items()}
 
     @cached_property

@@ -19,7 +19,7 @@ from dpdemo.ranks.mistakes.registry import Evidence, Found, Mistake, mistake
 def find(evidence: Evidence) -> Found:
     """Name the line whose numbers differed last, best one that was read alike before or is a truth value."""
     has_failed = any(noted[Failure] for noted in evidence.ranks.values())
-    if not evidence.were_stopped or has_failed:
+    if not evidence.are_stuck or has_failed:
         return
     ranks = list(evidence.ranks)
     reads = [evidence.ranks[rank][Read] for rank in ranks]

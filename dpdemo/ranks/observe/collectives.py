@@ -9,7 +9,7 @@ from torch import Tensor
 from dpdemo.ranks.events import NEW_GROUP, POINT_TO_POINT, Collective, Group
 from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
 from dpdemo.virtual.labels import flat_tensors
-from dpdemo.virtual.ops.collectives import Call
+from dpdemo.virtual.ops.collectives import Call, nccl_groups
 
 _MAX_SHAPES = 8
 _LISTED = {"allgather_", "gather_", "scatter_", "reduce_scatter_", "alltoall_"}
@@ -38,7 +38,7 @@ class CollectiveNotes:
         if name in POINT_TO_POINT:
             any_rank = name == "recv_any_source_"
             event["peer"] = -1 if any_rank else dist.get_global_rank(group, call.args[2])
-            event["tag"] = call.args[-1]
+            event["tag"] = 0 if group.group_name in nccl_groups else call.args[-1]  # NCCL has no tags
         else:
             event |= _common(call, tensors)
         self._write(self._key(group), name, **event)
@@ -82,7 +82,7 @@ def _common(call: Call, tensors: list[Tensor]) -> dict[str, Any]:
     if root is not None:
         values["root"] = dist.get_global_rank(call.group, root)
     if call.reduction is not None:
-        values["reduce"] = call.reduction
+        values["reduce"] = dist.ReduceOp.RedOpType(call.reduction).name
     return values
 
 

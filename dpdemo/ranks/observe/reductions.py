@@ -1,7 +1,7 @@
 """Parameters under no wrapper, whose gradients ranks may reduce themselves, and their reductions."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -9,9 +9,11 @@ import torch.distributed as dist
 
 from dpdemo.ranks.events import ByHand
 from dpdemo.ranks.observe.models import Model
+from dpdemo.virtual.labels import flat_tensors
+from dpdemo.virtual.ops.collectives import Call
 
 _MAX_SHAPES, _METRICS = 4, 0.1
-_SUMMED = "at", "is_idle", "is_local", "is_beside", "was_whole", "sends_rows"
+_SUMMED = "at", "is_idle", "is_local", "is_sharded", "is_beside", "was_whole", "sends_rows"
 
 
 class Reductions:
@@ -22,6 +24,10 @@ class Reductions:
         """By number of elements, the parameters that optimizers have."""
         self.gradients: set[int] = set()
         self.parameters: set[int] = set()
+        self.shards: set[int] = set()
+        """Parameters that are each rank's own part: gathered, or as large as what a reduce_scatter wrote."""
+        self.scattered: set[int] = set()
+        """The storages that reduce_scatter wrote since the last step."""
         self.num_elements = self.exchanged = self.largest = 0
         self.before_pass = 0  # elements reduced before the first backward pass since a step
         self.has_pass = False
@@ -38,13 +44,36 @@ class Reductions:
         if not self.has_pass:
             self.before_pass, self.has_pass = self.num_elements, True
 
+    def takes_part(self, call: Call) -> None:
+        """Look for signs that each rank has a part of the model: shards, or experts."""
+        self.sends_rows |= "alltoall" in call.name
+        if "allgather" in call.name:
+            self.gathers(flat_tensors(call.args[1]))
+        elif "reduce_scatter" in call.name:
+            self.scatters(flat_tensors(call.args[0]))
+
+    def scatters(self, outputs: Iterable[torch.Tensor]) -> None:
+        """Remember what a reduce_scatter writes: gradients of shards, if it is of gradients."""
+        for tensor in outputs:
+            self.scattered.add(storage_of(tensor))
+            if tensor.numel() > 1:
+                self.shards |= {id(each) for each in self._of_size(tensor)}
+
+    def gathers(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Remember the parameters of which each rank gathers the others' parts."""
+        for tensor in tensors:
+            storage = storage_of(tensor)
+            self.shards |= {id(each) for each in self._of_size(tensor) if storage_of(each) == storage}
+
+    def _of_size(self, tensor: torch.Tensor) -> Iterator[Any]:
+        found = (ref() for ref in self.known.get(tensor.numel(), ()))
+        return (each for each in found if each is not None)
+
     def add(self, group: Any, tensors: list[torch.Tensor]) -> None:
         """Remember a reduction."""
         for tensor in tensors:
-            for parameter in (ref() for ref in self.known.get(tensor.numel(), ())):
-                if parameter is None:
-                    continue
-                storage = storage_of(tensor)
+            storage = storage_of(tensor)
+            for parameter in self._of_size(tensor):
                 if parameter.grad is not None and storage_of(parameter.grad) == storage:
                     self.gradients.add(id(parameter))
                 elif storage_of(parameter) == storage:
@@ -73,7 +102,7 @@ class Optimized(Model):
         self.exchanged = [0, 0]  # elements of all collectives up to the first step, and up to the last one
         self.counts: dict[str, Any] = {"all": 0, "some": 0, "none": 0}
         self.names = {id(each): f"{list(each.shape)} ({number})" for number, each in enumerate(parameters)}
-        self.is_local, self.is_idle = False, True
+        self.is_local, self.is_sharded, self.is_idle = False, False, True
         self.is_beside = self.was_whole = self.sends_rows = False
         """Whether parameters were reduced themselves; whether none ever had a gradient."""
 
@@ -109,6 +138,9 @@ class Optimized(Model):
         trained = [each for each in self.compared() if each.grad is not None]
         if not trained:
             return
+        self.is_sharded |= any(
+            id(each) in reduced.shards or storage_of(each.grad) in reduced.scattered for each in trained
+        )
         found = sum(id(each) in reduced.gradients for each in trained)
         flat = reduced.num_elements - reduced.before_pass >= sum(each.numel() for each in trained)
         self.is_idle, self.sends_rows = False, reduced.sends_rows

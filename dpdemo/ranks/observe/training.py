@@ -171,7 +171,7 @@ class TrainingNotes:
         is_buckets = task >= 0 and bool(found) and "reduce" in call.name
         if call.name != "barrier" and not is_buckets:
             self.reduced.exchanged += sum(each.numel() for each in flat_tensors(call.args))
-        self.reduced.sends_rows |= "alltoall" in call.name
+        self.reduced.takes_part(call)
         if "reduce" not in call.name:
             return
         frame = frame_below()
@@ -237,6 +237,7 @@ class TrainingNotes:
         self.steps += 1
         for model in self.of(optimizer):
             self._stepped(model, users_line())
+        self.reduced.scattered.clear()
 
     def _stepped(self, model: Model, at: str) -> None:
         model.steps += 1

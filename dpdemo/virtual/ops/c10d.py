@@ -62,7 +62,8 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
     def collective(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         group = torch.distributed.ProcessGroup.unbox(args[group_at])
         reduction = None if reduction_at is None else int(args[reduction_at].op())
-        call = Call(name, func, args, kwargs, group, reduction_at, root_at, reduction)
+        is_async = async_at is not None and (len(args) <= async_at or args[async_at])
+        call = Call(name, func, args, kwargs, group, reduction_at, root_at, reduction, is_async)
         is_nccl = session.finish_alone is None and _is_by_nccl(session, call)
         if is_nccl:
             prepare(session, call)
@@ -75,7 +76,7 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
             result = session.finish_alone(call)
         else:
             result = _by_gloo(call) if is_nccl else call.run()
-        if is_nccl and async_at is not None and (len(args) <= async_at or args[async_at]):
+        if is_nccl and is_async:
             note_outstanding(work_of(result))
         if name == GATHERED_AS_ONE:
             result = args[0], result

@@ -37,6 +37,8 @@ class Call(NamedTuple):
     """The position of the root's rank among the arguments; None without a root."""
     reduction: int | None
     """The number of its reduction (`ReduceOp.RedOpType`)."""
+    is_async: bool
+    """Whether the program gets its work, and so may ask for its future."""
 
     def run(self) -> Any:
         """Leave it to gloo as it is."""

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpdemo.virtual.labels import flat_tensors
+from dpdemo.virtual.labels import flat_tensors, label_of, stamp
 from dpdemo.virtual.ops.collectives import BY_NUMBER_OF_ELEMENTS, Call, second_groups
 from dpdemo.virtual.ops.nccl_arithmetic import FLOAT8, PREMUL_SUM, Form, form_of
 from dpdemo.virtual.ops.pending import after_all, work_of
 from dpdemo.virtual.ops.premultiplied import current_factor
+from dpdemo.virtual.state import the_session
 
 _AS_BYTES = FLOAT8 | {torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
 GATHERED_AS_ONE = "gather_into_tensor_"
@@ -50,7 +51,7 @@ def _all_reduce(call: Call) -> Any:
     if not is_written:
         sent = [_apart(part, memory) for part, memory in zip(sent, memories, strict=True)]
     result = _with_reduction(call, form, sent, *call.args[1:]).run()
-    if form.after is None and all(map(_is_same, sent, tensors)):
+    if is_written and form.after is None and all(map(_is_same, sent, tensors)):
         return result
 
     def finish() -> None:
@@ -102,13 +103,11 @@ def _reduce_each(call: Call, form: Form, output: Tensor, sent: list[Tensor]) -> 
 
 def _unpacked(call: Call, form: Form, result: Any, outputs: list[Tensor], got: list[Tensor]) -> Any:
     """Return a reduction's result once its outputs have their own type again."""
-    if form.after is None:
-        if all(map(_is_same, got, outputs)):
-            return result
-        return _pending(call, [work_of(result)], outputs, lambda: None)
+    if form.after is None and not call.is_async and all(map(_is_same, got, outputs)):
+        return result
 
     def finish() -> None:
-        for part, output in zip(got, outputs, strict=True):
+        for part, output in zip(got, outputs, strict=True) if form.after is not None else ():
             _put(form, part, output)
 
     return _pending(call, [work_of(result)], outputs, finish)
@@ -202,7 +201,7 @@ def _all_gather(call: Call) -> Any:
     """Gather into a list; of several sizes each rank broadcasts its own, as NCCL does it."""
     (outputs,), (given,), group = call.args[:3]
     if len({tensor.shape for tensor in (*outputs, given)}) == 1:
-        return _copying(call)
+        return _gather_as_one(call) if call.is_async else _copying(call)
     if given.numel() != outputs[call.group.rank()].numel():
         raise ValueError("Tensor input and output of _broadcast_oop must have the same number of elements ")
     parts = [torch.empty(output.numel(), dtype=output.dtype, device="cpu") for output in outputs]
@@ -217,6 +216,24 @@ def _all_gather(call: Call) -> Any:
             output.copy_(part.view(output.shape))
 
     return _pending(call, works, outputs, finish)
+
+
+def _gather_as_one(call: Call) -> Any:
+    """Gather into one tensor, which is what NCCL's future has, and copy its rows to the program's list."""
+    (outputs,), (given,) = call.args[:2]
+    whole = torch.empty((len(outputs), *given.shape), dtype=given.dtype, device="cpu")
+    session = the_session()
+    label = label_of(given, session.key)
+    if label is not None:
+        stamp(whole, session, label.index)
+    args = [_as_bytes(list(whole))], [_as_bytes(given)], *call.args[2:]
+    result = call._replace(args=args).run()
+
+    def finish() -> None:
+        for output, part in zip(outputs, whole, strict=True):
+            output.copy_(part)
+
+    return _pending(call, [work_of(result)], [whole], finish)
 
 
 def _exchange(call: Call) -> Any:

@@ -6,15 +6,18 @@ the end of a larger tensor as it was, and abort the process for a smaller one.
 """
 
 import collections
+import functools
 import queue
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.ops.collectives import Call
 from dpdemo.virtual.ops.pending import ended_by, fail
 
@@ -42,17 +45,31 @@ class _Sending:
 
     def __init__(self, sent: _Sent) -> None:
         self.sent: _Sent | None = sent
+        self.lock = threading.Lock()
 
     def __call__(self, timeout: Any) -> bool:
-        """Wait for it."""
-        sent, self.sent = self.sent, None
-        for work in sent.works if sent else ():
-            work.wait(timeout)
+        """Wait for it; who asked for its future does so on a thread."""
+        with self.lock:
+            sent, self.sent = self.sent, None
+            for work in sent.works if sent else ():
+                work.wait(timeout)
         return True
 
     def __del__(self) -> None:
         if self.sent is not None:
             _abandoned.append(self.sent)
+
+
+@wraps(_cpp.PythonCallbackWork, "get_future", why="the future of a send ends in `wait` alone")
+def _ending(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get_future(self: Any) -> Any:
+        future = original(self)
+        if not future.done():
+            threading._start_new_thread(self.wait, ())  # type: ignore[attr-defined] # it needs no GPUs
+        return future
+
+    return get_future
 
 
 class _Receipt(NamedTuple):
@@ -61,6 +78,7 @@ class _Receipt(NamedTuple):
     tensor: torch.Tensor
     place: str
     future: torch.futures.Future[Any]
+    backend: Any = None  # that of its group: the next default group has the same name
 
 
 def send(call: Call) -> Any:
@@ -82,14 +100,14 @@ def receive(call: Call) -> Any:
     """Receive a tensor, and compare it with what is sent."""
     (tensor,), _, peer = call.args[:3]
     group = call.group
-    receipt = _Receipt(tensor, _place(), torch.futures.Future())
+    receipt = _Receipt(tensor, _place(), torch.futures.Future(), group._get_backend(_CPU))
     if peer == group.rank():
         return _to_itself(group).get(receipt)
     key = group.group_name, peer
     with _lock:
         reader = _readers.get(key)
         if reader is None:
-            reader = _readers[key] = _Reader(key, group._get_backend(_CPU))
+            reader = _readers[key] = _Reader(key)
         reader.receipts.put(receipt)
     return ended_by(receipt.future)
 
@@ -97,8 +115,8 @@ def receive(call: Call) -> Any:
 class _Reader:
     """Receives from one rank, in order, on a thread that ends when there is nothing to do."""
 
-    def __init__(self, key: tuple[str, int], backend: Any) -> None:
-        self.key, self.backend = key, backend
+    def __init__(self, key: tuple[str, int]) -> None:
+        self.key = key
         self.receipts: queue.SimpleQueue[_Receipt] = queue.SimpleQueue()
         threading._start_new_thread(self._run, ())  # type: ignore[attr-defined] # it needs no GPUs
 
@@ -122,14 +140,14 @@ class _Reader:
     def _receive(self, receipt: _Receipt) -> None:
         peer = self.key[1]
         header = torch.empty(struct.calcsize(_LAYOUT), dtype=torch.uint8, device="cpu")
-        self.backend.recv([header], peer, _HEADER).wait()
+        receipt.backend.recv([header], peer, _HEADER).wait()
         number, dtype, place = _unpacked(header)
         if number:
             is_same = _is_same(receipt.tensor, number, dtype)
             into = _as_bytes(
                 receipt.tensor if is_same else torch.empty(number, dtype=getattr(torch, dtype), device="cpu")
             )
-            self.backend.recv([into], peer, _NUMBERS).wait()
+            receipt.backend.recv([into], peer, _NUMBERS).wait()
         _compare(receipt, number, dtype, f"rank {peer}", place)
 
 

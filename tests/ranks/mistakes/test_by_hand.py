@@ -52,6 +52,10 @@ def test_averaged_parameters_are_right():
     assert run((1, 2), (3, 4), all=2, is_local=True) == []
 
 
+def test_shards_of_each_rank_are_right():
+    assert run((1, 2), (3, 4), all=2, is_sharded=True) == []
+
+
 def test_experts_of_each_rank_are_right():
     assert run((1, 2), (1, 4), some=1, sends_rows=True) == []
 
