@@ -37,7 +37,21 @@ def _auto(output: object) -> torch.Tensor:
 
 
 def _own_loss(output: object) -> object:
-    return output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    """Return an output's `loss`; of a tensor or a tuple without names, its only number."""
+    if isinstance(output, dict):
+        return output.get("loss")
+    parts = output if isinstance(output, (tuple, list)) else (output,)
+    numbers = [each for each in parts if _is_number(each)]
+    return getattr(output, "loss", numbers[0] if len(numbers) == 1 else None)
+
+
+def _is_number(part: object) -> bool:
+    return isinstance(part, torch.Tensor) and part.is_floating_point() and part.ndim == 0
+
+
+def _mean_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the mean; a number itself, since another tensor would take a block."""
+    return tensor.mean() if tensor.ndim else tensor
 
 
 def _numbers(output: object) -> list[torch.Tensor]:
@@ -59,11 +73,11 @@ def _output_loss(output: object) -> torch.Tensor:
             key="loss",
             hint="give the model its labels, or choose another loss",
         )
-    return loss.mean()
+    return _mean_of(loss)
 
 
 def _mean(output: object) -> torch.Tensor:
-    return functools.reduce(operator.add, [tensor.mean() for tensor in _numbers(output)])
+    return functools.reduce(operator.add, map(_mean_of, _numbers(output)))
 
 
 def _mse(output: object) -> torch.Tensor:
