@@ -199,11 +199,13 @@ def with_refusals(func: Any, action: Any) -> Any:
         for place in places:  # the dtypes come first: they are the quickest to compare
             other = args[place]
             if other is not None and other.dtype is not args[0].dtype and gpus_of(args) - {None}:
-                raise RuntimeError(f"expected scalar type {_name(args[0])} but found {_name(other)}")
+                names = map(dtype_name, (args[0], other))
+                raise RuntimeError("expected scalar type {} but found {}".format(*names))
         return action(session, func, args, kwargs)
 
     return act
 
 
-def _name(tensor: torch.Tensor) -> str:
+def dtype_name(tensor: torch.Tensor) -> str:
+    """Return a tensor's dtype as C++ names it, such as "BFloat16"."""
     return tensor.type().rpartition(".")[2].removesuffix("Tensor")
