@@ -86,7 +86,8 @@ def _of_one_dtype(func: Any, place: int, words: str) -> None:
     """Refuse operands at a place and after it that have two dtypes."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        _expect_one_dtype(*args[place : place + 2], words)
+        one, other = args[place : place + 2]
+        _expect_one_dtype(one, other, words)
         return func(*args, **kwargs)
 
     shape_of(func, why="without numbers it takes two dtypes")(run)
