@@ -28,7 +28,21 @@ def resolve_loss(name: str, output: object) -> str:
 
 
 def _own_loss(output: object) -> object:
-    return output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    """Return an output's `loss`; of a tensor or a tuple without names, its only number."""
+    if isinstance(output, dict):
+        return output.get("loss")
+    parts = output if isinstance(output, (tuple, list)) else (output,)
+    numbers = [each for each in parts if _is_number(each)]
+    return getattr(output, "loss", numbers[0] if len(numbers) == 1 else None)
+
+
+def _is_number(part: object) -> bool:
+    return isinstance(part, torch.Tensor) and part.is_floating_point() and part.ndim == 0
+
+
+def _mean_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the mean; a number itself, since another tensor would take a block."""
+    return tensor.mean() if tensor.ndim else tensor
 
 
 def _numbers(output: object) -> list[torch.Tensor]:
@@ -50,7 +64,7 @@ def _output_loss(output: object) -> torch.Tensor:
             key="loss",
             hint="give the model its labels, or choose another loss",
         )
-    return loss.mean()
+    return _mean_of(loss)
 
 
 def _mse(output: object) -> torch.Tensor:
@@ -67,7 +81,7 @@ def _cross_entropy(output: object) -> torch.Tensor:
 _LOSSES: dict[str, Loss] = {
     "auto": lambda output: _LOSSES[resolve_loss("auto", output)](output),
     "output.loss": _output_loss,
-    "mean": lambda output: functools.reduce(operator.add, [tensor.mean() for tensor in _numbers(output)]),
+    "mean": lambda output: functools.reduce(operator.add, map(_mean_of, _numbers(output))),
     "mse": _mse,
     "cross-entropy": _cross_entropy,
 }

@@ -18,12 +18,12 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.modules._functions import SyncBatchNorm
 
+from dpdemo.virtual import state
 from dpdemo.virtual.applying import Attribute, Patch, always, applied
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.kinds import mark_all, noting_blocks
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.virtual.ops.collectives import Call
-from dpdemo.virtual.state import the_session
 
 _c10d: Any = dist.distributed_c10d
 _cpp: Any = torch._C._distributed_c10d
@@ -92,7 +92,7 @@ def one_of_many(world_size: int, rank: int = 0, *, gpus_per_node: int | None = N
     """Make this process one rank of `world_size`, on its own GPU, for the length of a `with` block."""
     from torch.testing._internal.distributed.fake_pg import FakeStore  # it registers the backend
 
-    session = the_session()
+    session = state.the_session()
     local = rank % (gpus_per_node or world_size)
     with contextlib.ExitStack() as block:
         block.enter_context(_environment(world_size, rank, local, gpus_per_node or world_size))
@@ -226,15 +226,17 @@ def _of_shards() -> list[Patch]:
 
 
 def _during(fact: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a function with one of the thread's facts true."""
+    """Run a function with one of the thread's facts true, unless the GPUs are suspended."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with the_session().current.having(fact, value=True):
+        here = state.session
+        with here.current.having(fact, value=True) if here else contextlib.nullcontext():
             return original(*args, **kwargs)
 
     return call
 
 
 def _seen_as_meta(tensor: torch.Tensor) -> bool:
-    return not the_session().current.hides_meta and bool(_is_meta.__get__(tensor))
+    here = state.session
+    return not (here and here.current.hides_meta) and bool(_is_meta.__get__(tensor))

@@ -13,14 +13,16 @@ from torch.utils.checkpoint import checkpoint
 
 CASES = {
     "ddp": {}, "view": {"bucket_view": True}, "small buckets": {"bucket_mb": 1},
-    "ddp checkpointed": {"checkpoint": "full"},
+    "ddp checkpointed": {"checkpoint": "full"}, "set to zero": {"bucket_view": True},
     "fsdp2": {}, "kept": {"keep_unsharded": "all"}, "last kept": {"keep_unsharded": "last"},
     "half": {"mixed": "bf16"}, "half reduced in float32": {"mixed": "bf16", "reduce_dtype": "fp32"},
     "offload": {"offload": True}, "checkpointed": {"checkpoint": "full"},
     "every second": {"checkpoint": "2"},
 }  # fmt: skip
 """The settings of each case: those of `Wrapping`."""
-OF_DDP = ("ddp", "view", "small buckets", "ddp checkpointed")
+OF_DDP = ("ddp", "view", "small buckets", "ddp checkpointed", "set to zero")
+TRAINING = {"set to zero": {"optimizer": "momentum", "zero_grad": "to-zero"}}
+"""The loop of a case, others use AdamW and free gradients: its peak is where the buckets are made again."""
 ROWS = 96
 
 
@@ -91,8 +93,8 @@ def checkpointed(block):
     return lambda x: checkpoint(forward, x, use_reentrant=False, preserve_rng_state=False)
 
 
-def step(model, optimizer):
-    model.zero_grad()
+def step(model, optimizer, *, frees):
+    model.zero_grad(set_to_none=frees)
     x = torch.ones(ROWS, 64).cuda()
     output = model(x)
     loss = output.mean()
@@ -107,11 +109,13 @@ def main(width, *names):
     for name in names:
         before = torch.cuda.memory_allocated()
         model = build(name, CASES[name], width)
-        optimizer = torch.optim.AdamW(model.parameters())
+        frees = name not in TRAINING
+        trained = model.parameters()
+        optimizer = torch.optim.AdamW(trained) if frees else torch.optim.SGD(trained, lr=0.1, momentum=0.9)
         for _ in range(2):
             time.sleep(0.05)  # gloo's threads let go of a collective's tensors a moment after it is over
             torch.cuda.reset_peak_memory_stats()
-            step(model, optimizer)
+            step(model, optimizer, frees=frees)
         peaks[name] = torch.cuda.max_memory_allocated()
         del model, optimizer
         for _ in range(100):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from processes import run
-from steps_of_ranks import CASES, OF_DDP, ROWS
+from steps_of_ranks import CASES, OF_DDP, ROWS, TRAINING
 
 from dpdemo.memory import predict_memory
 from dpdemo.results.memorydata import PARTS, Training
@@ -39,7 +39,7 @@ def predicted(name, num_ranks, model):
         batch_size=ROWS,
         inputs=[f"{ROWS}x64"],
         strategy="ddp" if name in OF_DDP else "fsdp2",
-        training=Training(loss="mean"),
+        training=Training(loss="mean", **TRAINING.get(name, {})),
         wrapping=Wrapping(**CASES[name]),
     )
     return [gpu.peak_bytes - sum(gpu.parts[part] for part in UNCOUNTED) for gpu in report.gpus]

@@ -1,5 +1,7 @@
 """A replayed log gives the ledger's own figures, a pass may be booked twice, and sizes follow from three."""
 
+from contextlib import ExitStack
+
 import pytest
 import torch
 from fastpart import mostly_slow
@@ -7,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from dpdemo.config.load import resolve
 from dpdemo.memory import largest_batch, predict_memory
+from dpdemo.memory.case import Case
+from dpdemo.memory.hardware import Hardware
+from dpdemo.memory.largest import _Search
 from dpdemo.memory.steps import Stepper
 from dpdemo.memory.trace import Lane, Replay, Step, fit, lanes_of
 from dpdemo.results.memorydata import Training
@@ -190,3 +196,18 @@ def test_the_answer_is_that_of_steps_that_are_made(model, monkeypatch):
     made = largest_batch(**given)
     assert (found.fit.largest, found.gpus) == (made.fit.largest, made.gpus)
     assert found.fit.largest > 64
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    mostly_slow(
+        [*zip(("transformer", "cnn", "rnn", "hybrid", "partial"), ("dp", "ddp") * 3, strict=False)], 2
+    ),
+)
+def test_a_batch_that_was_not_made_has_the_allocations_of_one_that_is(model, strategy):
+    config = resolve(None, {"model": model, "gpus": 3, "batch_size": 12, "strategy": strategy})
+    with ExitStack() as block:
+        search = _Search(Case(config, Training(), Hardware()), block)
+        law = search._law_of([12, 23])
+        assert law is not None
+        assert law(50) == [*search.measured(50).lanes]

@@ -10,6 +10,7 @@ from dpdemo.results.memorydata import LOSSES, PARTS
 from dpdemo.virtual.blocks import KIND_NAMES
 
 OUTPUT = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+LOSS = OUTPUT.sum()
 CROSS_ENTROPY = torch.nn.functional.cross_entropy(OUTPUT, torch.zeros(2, dtype=torch.int64)).item()
 
 
@@ -32,15 +33,23 @@ def test_the_parts_of_a_report_are_the_ledgers_kinds_and_the_workspaces():
         ("output.loss", {"loss": torch.tensor([1.0, 3.0]), "logits": OUTPUT}, 2.0),
         ("auto", {"loss": torch.tensor([1.0, 3.0]), "logits": OUTPUT}, 2.0),
         ("auto", OUTPUT, 2.5),
+        ("auto", (OUTPUT, torch.tensor(3.0)), 3.0),
+        ("auto", (torch.tensor(3.0), torch.tensor(4.0)), 7.0),  # which of them is the loss is not known
     ],
 )
 def test_a_loss_is_what_its_name_says(name, output, expected):
     assert make_loss(name)(output).item() == pytest.approx(expected, *tolerance_of("float32"))
 
 
+@pytest.mark.parametrize("output", [{"loss": LOSS}, LOSS, (OUTPUT, LOSS)])
+def test_a_loss_that_a_model_returns_takes_no_other_tensor(output):
+    assert make_loss("auto")(output) is LOSS
+
+
 def test_it_is_told_which_loss_auto_was():
     assert resolve_loss("auto", {"loss": OUTPUT}) == "output.loss"
     assert resolve_loss("auto", OUTPUT) == "mean"
+    assert resolve_loss("auto", LOSS) == resolve_loss("auto", [LOSS, OUTPUT]) == "output.loss"
     assert resolve_loss("mse", {"loss": OUTPUT}) == "mse"
 
 

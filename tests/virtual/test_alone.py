@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dpdemo.virtual import virtual_gpus
+from dpdemo.virtual import suspended, virtual_gpus
 from dpdemo.virtual.alone import one_of_many
 
 
@@ -100,3 +100,15 @@ def test_shards_on_the_host_take_no_gpu():
         model(torch.zeros(2, 512, device="cuda")).sum().backward()
         assert model.weight.device.type == "cpu"
         assert gpus.live_bytes(0) < 4 * 512 * 512
+
+
+@pytest.mark.usefixtures("second_of_four")
+def test_a_model_is_built_while_the_gpus_are_suspended():
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(nn.Linear(8, 8).cuda())  # from now on `is_meta` is asked of the thread
+    with suspended():
+        with torch.device("meta"):
+            assert nn.Linear(8, 8).weight.is_meta
+        assert not nn.Linear(8, 8).weight.is_meta
+        assert nn.SyncBatchNorm(8).eval()(torch.ones(2, 8)).shape == (2, 8)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from processes import run
 from torch import nn
+from torch.nn import functional as F  # noqa: N812 - PyTorch's own custom
 
-from dpdemo.virtual import UnsupportedOpError, virtual_gpus
+from dpdemo.virtual import UnsupportedOpError, suspended, virtual_gpus
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
@@ -28,6 +29,7 @@ def learned(*shape):
 HUGE = """
 import resource, torch
 from torch import nn
+from torch.nn import functional as F  # noqa: N812 - PyTorch's own custom
 from dpdemo.virtual import virtual_gpus
 
 def most():
@@ -204,3 +206,23 @@ def test_lengths_on_the_host_say_how_long_a_packed_sequence_is(gpus):
     assert padded.shape == (3, 5, 128)
     assert padded.get_device() == 0
     assert lengths.tolist() == [5, 2, 1]
+
+
+TWO_DTYPES = {
+    "mm": lambda wide, narrow: wide[0] @ narrow[0],
+    "addmm": lambda wide, narrow: F.linear(wide[0], narrow[0], narrow[0, 0]),
+    "mv": lambda wide, narrow: wide[0] @ narrow[0, 0],
+    "bmm": torch.bmm,
+    "convolution": F.conv1d,
+    "cdist": torch.cdist,
+    "grid_sample": lambda wide, narrow: F.grid_sample(wide[None], narrow[None, ..., :2], align_corners=False),
+}
+
+
+@pytest.mark.parametrize("name", TWO_DTYPES)
+@pytest.mark.parametrize("storage", ["cpu", "meta"])
+def test_operands_of_two_dtypes_are_refused_with_and_without_numbers(name, storage):
+    with suspended(), virtual_gpus(1, storage=storage):
+        wide = torch.ones(2, 4, 4, device="cuda")
+        with pytest.raises(RuntimeError, match=r"[Ff]loat.*(BF|bf)loat16"):
+            TWO_DTYPES[name](wide, wide.bfloat16())

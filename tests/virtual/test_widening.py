@@ -1,5 +1,7 @@
 """Dtypes that CUDA takes and the CPU does not, and the other way round."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
@@ -165,3 +167,28 @@ def test_an_operator_that_cuda_does_not_have_is_refused():
     with pytest.raises(NotImplementedError, match=r"Could not run 'aten::histogram.bin_ct' with"):
         torch.histogram(torch.ones(3, device="cuda"), 2)
     assert torch.histogram(torch.ones(3), 2).hist.sum() == 3
+
+
+@pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("affine", "bias"), [(True, True), (True, False), (False, False)])
+def test_a_layer_norm_of_narrow_numbers_computes_in_float32_and_keeps_statistics_in_it(narrow, affine, bias):
+    """As native/cuda/layer_norm_kernel.cu: all in float32 (`acc_type`), and each result rounded once."""
+    layer = torch.nn.LayerNorm(64, elementwise_affine=affine, bias=bias).to(narrow)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.uniform_(-1, 1)
+    data, gradient = torch.randn(2, 5, 64).to(narrow).chunk(2)
+
+    def results(layer, data, gradient):
+        data = data.requires_grad_()
+        output = layer(data)
+        output.backward(gradient)
+        return [output, data.grad, *(parameter.grad for parameter in layer.parameters())]
+
+    wide = results(copy.deepcopy(layer).float(), data.float(), gradient.float())
+    found = results(layer.cuda(), data.cuda(), gradient.cuda())
+    step = torch.finfo(narrow).eps
+    for each, exact in zip(found, wide, strict=True):
+        torch.testing.assert_close(each.float().cpu(), exact, rtol=step, atol=step / 16)
+    _, mean, rstd = torch.native_layer_norm(data.cuda(), (64,), layer.weight, layer.bias, 1e-5)
+    assert mean.dtype is rstd.dtype is torch.float32

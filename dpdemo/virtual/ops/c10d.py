@@ -76,7 +76,7 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
             result = session.finish_alone(call)
         else:
             result = _by_gloo(call) if is_nccl else call.run()
-        if is_nccl and is_async:
+        if is_nccl and is_async and not session.current.makes_buckets:  # the reducer waits for its tables
             note_outstanding(work_of(result))
         if name == GATHERED_AS_ONE:
             result = args[0], result

@@ -14,6 +14,7 @@ from torch._prims_common import suggest_memory_format
 
 from dpdemo.virtual.ops.known import numbers_of
 from dpdemo.virtual.ops.special import on
+from dpdemo.virtual.ops.widening import dtype_name
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -76,8 +77,32 @@ def _format_of_cudnn(data: Tensor, weight: Tensor) -> torch.memory_format:
     return torch.contiguous_format if last is None or is_double or weight.dim() < 4 else last
 
 
+def _expect_one_dtype(one: Tensor, other: Tensor, words: str) -> None:
+    if one.dtype is not other.dtype:
+        raise RuntimeError(words.format(dtype_name(one), dtype_name(other)))
+
+
+def _of_one_dtype(func: Any, place: int, words: str) -> None:
+    """Refuse operands at a place and after it that have two dtypes."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        one, other = args[place : place + 2]
+        _expect_one_dtype(one, other, words)
+        return func(*args, **kwargs)
+
+    shape_of(func, why="without numbers it takes two dtypes")(run)
+
+
+for _func, _place in ((aten.mm, 0), (aten.addmm, 1), (aten.mv, 0)):
+    _of_one_dtype(_func.default, _place, "mat1 and mat2 must have the same dtype, but got {} and {}")
+for _func in (aten._cdist_forward, aten.grid_sampler_2d, aten.grid_sampler_3d):
+    _of_one_dtype(_func.default, 0, "expected scalar type {} but found {}")
+
+
 @shape_of(aten.convolution.default, why="it does not know the device, and writes rows in order")
 def _convolution(data: Tensor, weight: Tensor, *args: Any) -> Tensor:
+    words = "Input type (torch.cuda.{}Tensor) and weight type (torch.cuda.{}Tensor) should be the same"
+    _expect_one_dtype(data, weight, words)
     result: Tensor = aten.convolution.default(data, weight, *args)
     is_batch = data.dim() == weight.dim()
     return torch.empty_like(result, memory_format=_format_of_cudnn(data, weight)) if is_batch else result

@@ -8,7 +8,8 @@ database of operators, `dtypes` and `dtypesIfCUDA`): there the refusal stands.
 Products of float16 numbers the CPU has, and computes on a slow path: they are run wider at once. Products of
 integers only the CPU has.
 
-Layer and group norms CUDA refuses of operands of two dtypes, which the CPU takes.
+Layer and group norms CUDA refuses of operands of two dtypes, which the CPU takes; layer norms of narrow
+numbers it computes in float32, and keeps their statistics so.
 
 Beside them there is softmax from float16 to float32, which CUDA computes in one kernel, without a wide copy
 of what it is given.
@@ -121,12 +122,14 @@ def run_cast(
 
 
 def in_float32(func: Any, op: Any) -> Any:
-    """Return what computes products as CUDA does, and `op` itself for any other operator.
+    """Return what computes products and layer norms as CUDA does, and `op` itself for any other operator.
 
     Most CPUs take up to a hundred times as long for a product of float16 numbers as for one of float32
     numbers. CUDA's kernels multiply float16 numbers, add up in float32 and round once; so does this.
     CUDA has no products of integers.
     """
+    if func in _NORMS:
+        return _NORMS[func](op)
     kernel = records.get(func, NOTHING).product  # written out, for speed
     if kernel is None:
         return op
@@ -146,6 +149,36 @@ def in_float32(func: Any, op: Any) -> Any:
     return run
 
 
+_HALF = {torch.float16, torch.bfloat16}
+
+
+def _layer_norm(op: Any) -> Any:
+    """Compute in float32, and keep statistics so, as native/cuda/layer_norm_kernel.cu does."""
+
+    def run(data: torch.Tensor, *args: Any) -> Any:
+        narrow = data.dtype
+        if narrow not in _HALF:
+            return op(data, *args)
+        result, *statistics = op(data.float(), *cast(args, narrow, torch.float32))
+        return result.to(narrow), *statistics
+
+    return run
+
+
+def _layer_norm_backward(op: Any) -> Any:
+    def run(*args: Any) -> Any:
+        narrow = args[1].dtype
+        if narrow not in _HALF:
+            return op(*args)
+        return cast(op(*cast(args, narrow, torch.float32)), torch.float32, narrow)
+
+    return run
+
+
+_NORMS = {
+    _aten.native_layer_norm.default: _layer_norm,
+    _aten.native_layer_norm_backward.default: _layer_norm_backward,
+}
 _WHY_ALIKE = "CUDA refuses operands of two dtypes, which the CPU takes"
 on("alike", _aten.native_layer_norm.default, _aten.native_layer_norm.out, why=_WHY_ALIKE)((2, 3))
 on("alike", _aten.native_group_norm.default, _aten.native_group_norm.out, why=_WHY_ALIKE)((1, 2))
@@ -161,11 +194,13 @@ def with_refusals(func: Any, action: Any) -> Any:
         for place in places:  # the dtypes come first: they are the quickest to compare
             other = args[place]
             if other is not None and other.dtype is not args[0].dtype and gpus_of(args) - {None}:
-                raise RuntimeError(f"expected scalar type {_name(args[0])} but found {_name(other)}")
+                names = map(dtype_name, (args[0], other))
+                raise RuntimeError("expected scalar type {} but found {}".format(*names))
         return action(session, func, args, kwargs)
 
     return act
 
 
-def _name(tensor: torch.Tensor) -> str:
+def dtype_name(tensor: torch.Tensor) -> str:
+    """Return a tensor's dtype as C++ names it, such as "BFloat16"."""
     return tensor.type().rpartition(".")[2].removesuffix("Tensor")
