@@ -7,7 +7,7 @@ from torch import nn
 
 from dpdemo.ranks.against import frozen
 from dpdemo.ranks.against.settings import Settings
-from dpdemo.ranks.against.state import Ranks, State
+from dpdemo.ranks.against.state import State
 
 
 def _model(seed):
@@ -21,8 +21,7 @@ def _model(seed):
 def _state(folder, noted, *, is_replay, model):
     state = State(
         Settings(str(folder), 1, is_replay=is_replay),
-        SimpleNamespace(write=lambda event: noted.append(event.to_line())),
-        0,
+        SimpleNamespace(write=lambda event: noted.append(event.to_line()), process=1),
     )
     state.optimizers.append(torch.optim.SGD(model[0].parameters()))
     return state
@@ -36,10 +35,10 @@ def test_one_process_gets_what_no_optimizer_of_rank_0_changes(tmp_path, monkeypa
     frozen.meet(state, first)
     frozen.meet(state, first)
     assert len(noted) == 1  # a model is noted at its first call alone
-    Settings(str(tmp_path), 1).events(0).write_bytes(b"".join(noted))
+    state.settings.events(0).write_bytes(b"".join(noted))
+    state.store.path.rename(state.settings.store(0))
     kept = second[0].weight.clone()
     replay = _state(tmp_path, noted, is_replay=True, model=second)
-    assert isinstance(replay.ranks, Ranks)
     frozen.meet(replay, second)
     assert torch.equal(second[0].weight, kept)  # an optimizer's parameters are set before each step
     for mine, other in zip(first[1:].parameters(), second[1:].parameters(), strict=True):

@@ -57,7 +57,7 @@ def test_a_step_may_take_a_batch_of_each_of_two_loaders():
 
 
 def test_a_call_in_which_two_optimizers_step_has_its_rows_in_both_windows():
-    state = State(Settings("", 2), SimpleNamespace(write=lambda _: None), 0)
+    state = State(Settings("", 2), SimpleNamespace(write=lambda _: None, process=1))
     passes, model = Passes(state), torch.nn.Linear(3, 1)
     passes.begin_forward(model, (torch.ones(2, 3),), {})
     passes.begin_forward(model, (torch.ones(4, 3),), {})
@@ -72,7 +72,7 @@ def test_a_call_in_which_two_optimizers_step_has_its_rows_in_both_windows():
 
 
 def test_the_step_that_comes_next_may_be_another_optimizers():
-    state = State(Settings("", 1, is_replay=True), None, 0)
+    state = State(Settings("", 1, is_replay=True), SimpleNamespace(process=1))
     keys = [(1, 1), (0, 1), (1, 2), (0, 2), (1, 9)]
     state.ranks = SimpleNamespace(steps={key: {0: key} for key in keys})
     coming = []
