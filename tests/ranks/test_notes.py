@@ -16,12 +16,18 @@ from dpdemo.models.frames import without_ours
 from dpdemo.ranks.events import Began, Event, FileWritten, Unobserved
 from dpdemo.ranks.observe.files import FileNotes
 from dpdemo.ranks.observe.follow import observe
-from dpdemo.ranks.observe.notes import Notes
+from dpdemo.ranks.observe.notes import Notes, holders
 from dpdemo.virtual import virtual_gpus
 from dpdemo.virtual.applying import _ABSENT, attributes
 from dpdemo.virtual.ops.collectives import listeners
 
 EVENT = FileWritten("a.pt", 1, "train.py:3")
+
+
+def test_modules_that_import_a_function_by_its_name_hold_it_too():
+    c10d, mesh = torch.distributed.distributed_c10d, torch.distributed.device_mesh
+    assert {c10d, mesh, torch.distributed} <= set(holders("init_process_group"))
+    assert holders("init_process_group")[0] is c10d
 
 
 def test_the_first_event_makes_the_folder_and_begins_with_the_version(tmp_path):

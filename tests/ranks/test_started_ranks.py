@@ -22,8 +22,11 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 def main(rank, size, way):
     if way == "never joins" and rank == 1:
         return
-    store = None if way == "raises once" else "file://" + os.path.abspath("store")
-    dist.init_process_group("nccl", rank=rank, world_size=size, init_method=store)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        dist.init_device_mesh("cuda", (size,))  # which makes the group itself
+    else:
+        store = "file://" + os.path.abspath("store")
+        dist.init_process_group("nccl", rank=rank, world_size=size, init_method=store)
     torch.cuda.set_device(rank)
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(7, 4), torch.arange(7) % 3)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from dpdemo.ranks.against.settings import Settings
-from dpdemo.ranks.observe.notes import Notes
+from dpdemo.ranks.observe.notes import Notes, holders
 
 if TYPE_CHECKING:
     from dpdemo.ranks.against.files import PrivateFiles
@@ -31,10 +31,12 @@ def watch(notes: Notes, *, is_launched: bool) -> None:
     elif settings.by_program:
         install = functools.cache(lambda: _install(settings, notes))
 
-        @notes.around((dist.distributed_c10d, dist), "init_process_group", why="a rank joins for --check")
+        @notes.around(holders("init_process_group"), "init_process_group", why="a rank joins for --check")
         def joins(init: Any, /, *args: Any, **kwargs: Any) -> Any:
-            install()
-            return init(*args, **kwargs)
+            result = init(*args, **kwargs)
+            if settings.is_replay or dist.get_world_size() > 1:
+                install()
+            return result
 
 
 def give_view_alone(folder: str | None) -> None:

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpdemo.ranks.events import NEW_GROUP, POINT_TO_POINT, Collective, Group
-from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, holders, never_raises, users_line
 from dpdemo.virtual.labels import flat_tensors
 from dpdemo.virtual.ops.collectives import Call, nccl_groups
 
@@ -119,7 +119,7 @@ def watch(notes: Notes, backward_passes: Callable[[], int]) -> CollectiveNotes:
             made.made_group("new_group", chosen, everyone)
         return make(ranks, *args, **kwargs)
 
-    @notes.around((c10d, dist), "split_group", why="all ranks have to split a group")
+    @notes.around(holders("split_group"), "split_group", why="all ranks have to split a group")
     def split_group(
         split: Any, /, parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any
     ) -> Any:

@@ -139,6 +139,7 @@ def follow_program(gpus: VirtualGpus) -> Callable[[], object]:
 
     from dpdemo.ranks.against import taps
     from dpdemo.ranks.observe import errors
+    from dpdemo.ranks.observe.notes import holders
     from dpdemo.virtual.applying import Patches
 
     taps.give_view_alone(os.environ.get(NOTES))
@@ -148,7 +149,7 @@ def follow_program(gpus: VirtualGpus) -> Callable[[], object]:
     patches, waiting = Patches(), Patches()
     errors.watch_processes(patches.around)
 
-    @waiting.around((c10d, dist), "init_process_group", why="this process becomes a rank")
+    @waiting.around(holders("init_process_group"), "init_process_group", why="this process becomes a rank")
     def join(_: Any, /, *args: Any, **kwargs: Any) -> Any:
         if undo():
             follow(gpus, is_late=True)

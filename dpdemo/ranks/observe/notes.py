@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -153,6 +154,14 @@ _until_exit = functools.cache(_patches)
 def around(owner: Any, name: str) -> "Wrap":
     """Put a function around one of PyTorch's or Python's until the very end of the process (`against/`)."""
     return _until_exit().around(owner, name, why="one process gets what the ranks got")
+
+
+def holders(name: str) -> tuple[Any, ...]:
+    """Return the modules that hold a function of torch.distributed: some import it by its name."""
+    first = sys.modules["torch.distributed.distributed_c10d"]
+    modules = [each for key, each in list(sys.modules.items()) if key.startswith("torch.distributed")]
+    others = (each for each in modules if getattr(each, "__dict__", {}).get(name) is vars(first)[name])
+    return first, *(each for each in others if each is not first)
 
 
 def users_line(frame: FrameType | None = None) -> str:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from dpdemo.models.frames import OURS, is_users
 from dpdemo.ranks.events import Joined, Joining, Wait
-from dpdemo.ranks.observe.notes import Notes, never_raises, users_line
+from dpdemo.ranks.observe.notes import Notes, holders, never_raises, users_line
 from dpdemo.ranks.observe.training import TrainingNotes
 from dpdemo.ranks.processes import is_running
 from dpdemo.virtual.process_groups import attempt, before_first_group
@@ -158,7 +158,7 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
             )
         )
 
-    @notes.around((c10d, dist), "init_process_group", why="the process becomes a rank")
+    @notes.around(holders("init_process_group"), "init_process_group", why="the process becomes a rank")
     def init_process_group(join: Any, /, *args: Any, **kwargs: Any) -> Any:
         note_joining(*args, **kwargs)
         blocked.start()
