@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 PAGE = Path(__file__).parent.parent / "docs" / "from-dataparallel-to-ddp.md"
 (RECIPE,) = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 BEFORE = """
+import os
 import torch
 from torch import distributed as dist, nn
 from torch.nn import functional as F
@@ -34,6 +35,7 @@ for epoch in range(2):
 AFTER = """
 torch.save(model.module.state_dict(), f"rank-{rank}.pt")
 dist.destroy_process_group()
+os._exit(0)  # an orderly exit aborts now and then (pytorch/pytorch#179291)
 """
 
 
