@@ -17,13 +17,24 @@ MOST_BYTES = 1 << 28
 
 
 def read_bytes(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
-    """Read a file, a pipe or a device: at most one byte more than `most`, which says that there are more."""
+    """Read a file, a pipe or a device: at most one byte more than `most`, which says that there are more.
+
+    Raises:
+        OSError: if it cannot be read.
+
+    """
     with open(path, "rb") as file:  # noqa: PTH123 - Path turns /dev/stdin's name around
         return file.read(most + 1)
 
 
 def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
-    """Read a file as UTF-8."""
+    """Read a file as UTF-8.
+
+    Raises:
+        OSError: as `read_bytes` does, and for a file that is too long.
+        ValueError: if it is not UTF-8.
+
+    """
     data = read_bytes(path)
     if len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
@@ -31,7 +42,12 @@ def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
 
 
 def current_folder() -> Path:
-    """Return the current folder."""
+    """Return the current folder.
+
+    Raises:
+        UsageError: if it was deleted meanwhile.
+
+    """
     try:
         return Path.cwd()
     except OSError as error:
@@ -55,7 +71,12 @@ def endings(forms: Iterable[str]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """Open a file beside `path` that takes its place at the end, or vanishes if anything goes wrong."""
+    """Open a file beside `path` that takes its place at the end, or vanishes if anything goes wrong.
+
+    Raises:
+        RunError: if writing fails half-way, as on a full disk; the previous file is untouched.
+
+    """
     place = Path(path).resolve()  # a link still points to its file afterwards
     try:
         with _beside(place) as file:
@@ -97,6 +118,9 @@ def check_save_path(
         suffixes: the endings that name a form of it.
         key: the argument that names the path.
         read: the files that are being read, which must not be written over.
+
+    Raises:
+        UsageError: for an unknown ending, a directory, a missing folder, a place that cannot be written.
 
     """
     place = Path(path)

@@ -13,7 +13,12 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(B|[KMGT](?:iB|B)?)?", re.I
 
 
 def parse_size(size: str | int) -> int:
-    """Read "24GiB", "24GB" or "24", which is in GiB, as a number of bytes; an int is one already."""
+    """Read "24GiB", "24GB" or "24", which is in GiB, as a number of bytes; an int is one already.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     read = _SIZE.fullmatch(size) if isinstance(size, str) else None
@@ -34,7 +39,12 @@ def _unit_bytes(unit: str) -> int:
 
 
 def capacities(memory: str | int | Sequence[str | int] | None, num_gpus: int) -> list[int | None]:
-    """Return the capacity of each GPU: one size for all, or a list with one for each; None means no limit."""
+    """Return the capacity of each GPU: one size for all, or a list with one for each; None means no limit.
+
+    Raises:
+        UsageError: a size cannot be read, or there are more or fewer of them than GPUs.
+
+    """
     if memory is None:
         return [None] * num_gpus
     if isinstance(memory, str) or not isinstance(memory, Sequence):

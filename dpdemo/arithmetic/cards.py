@@ -121,7 +121,12 @@ VIRTUAL = Card("virtual", 80, 80.0, (9, 0), 132, 2048, 50, "Virtual GPU")
 
 
 def find_card(text: str) -> Card:
-    """Find a card by its name, with or without its memory, in any writing: `a100-80gb`, `RTX 3090`, `T4`."""
+    """Find a card by its name, with or without its memory, in any writing: `a100-80gb`, `RTX 3090`, `T4`.
+
+    Raises:
+        ValueError: if no card has the name, or several do.
+
+    """
     wanted = _plain(text)
     found = [card for card in CARDS if wanted in _names(card)]
     if len(found) == 1:

@@ -66,6 +66,10 @@ def split_batch(batch_size: int, num_devices: int) -> Split:
     """Split `batch_size` rows over `num_devices` by torch.chunk's rule.
 
     An empty batch gives one empty chunk per device, as in torch.
+
+    Raises:
+        ValueError: for a negative batch size or fewer than one device.
+
     """
     if batch_size < 0:
         raise ValueError(f"expected a batch size of 0 or more, got {batch_size}")

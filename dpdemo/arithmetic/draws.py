@@ -54,7 +54,12 @@ def accelerate(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Ba
 
 @rule("accelerate-split", "accelerate 1.15.0, data_loader.py, BatchSamplerShard(split_batches=True)")
 def accelerate_split(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
-    """Cut every batch into a slice for each rank: the batch size is that of all ranks."""
+    """Cut every batch into a slice for each rank: the batch size is that of all ranks.
+
+    Raises:
+        ValueError: if the ranks do not divide it.
+
+    """
     if batch % ranks:
         raise ValueError(f"expected a batch size that {ranks} ranks divide, got {batch}")
     total = samples // batch * batch if drop_last else -(-samples // batch) * batch
@@ -125,7 +130,12 @@ def timm_ordered(samples: int, ranks: int, batch: int, drop_last: bool) -> list[
 
 @rule("ignite", "pytorch-ignite 0.5.5, distributed/auto.py, auto_dataloader(shuffle=False)")
 def ignite(samples: int, ranks: int, batch: int, drop_last: bool) -> list[Batches]:
-    """Divide the batch size by the ranks, rounded down; torch's DistributedSampler splits."""
+    """Divide the batch size by the ranks, rounded down; torch's DistributedSampler splits.
+
+    Raises:
+        ValueError: if a rank would have no row.
+
+    """
     if batch < ranks:
         raise ValueError(f"expected a batch size of at least {ranks}, a row for each rank, got {batch}")
     return torch(samples, ranks, batch // ranks, drop_last)

@@ -52,6 +52,11 @@ def grouped(shuffled_lengths: Sequence[int], batch_size: int) -> list[int]:
 
     `get_length_grouped_indices` of `transformers/trainer_pt_utils.py` shuffles, sorts mega-batches by length,
     the longest first, and swaps the longest row of all to the front, so that what does not fit fails at once.
+
+    Args:
+        shuffled_lengths: one for each sample, as `shuffled` returns them.
+        batch_size: rows of a batch, over all devices, times the batches of gradient accumulation.
+
     """
     found = list(shuffled_lengths)
     size = batch_size * max(1, min(len(found) // (4 * batch_size), _MOST_BATCHES))
@@ -65,7 +70,12 @@ def grouped(shuffled_lengths: Sequence[int], batch_size: int) -> list[int]:
 
 
 def packed(lengths: Iterable[int], room: int) -> list[int]:
-    """Pack samples into rows: each row takes the next samples while they fit into `room` tokens."""
+    """Pack samples into rows: each row takes the next samples of the order while they fit into `room` tokens.
+
+    Raises:
+        ValueError: if a sample is longer than that.
+
+    """
     rows: list[int] = []
     held = room + 1  # the first sample begins a row
     for length in lengths:

@@ -107,6 +107,9 @@ def distribute(
         drop_last: the DataLoader's: each rank leaves out a last batch that is not full.
         sampler_drop_last: the sampler's: the tail that the ranks do not divide is left out, not padded.
 
+    Raises:
+        ValueError: unless all three numbers are 1 or more.
+
     """
     for name, number in (("data size", data_size), ("rank", num_ranks), ("row per batch", batch_size)):
         if number < 1:

@@ -139,7 +139,13 @@ class Summary:
 
 
 class Tally:
-    """Sums up batches one by one; `accumulate` of them make an optimizer step."""
+    """Sums up batches one by one.
+
+    Args:
+        num_devices: all devices, idle ones included.
+        accumulate: how many batches make an optimizer step.
+
+    """
 
     def __init__(self, num_devices: int, accumulate: int = 1) -> None:
         self._num_devices = num_devices

@@ -45,7 +45,12 @@ class _CountedCall(LiveCall):
 
 
 class Watch(CallFollower[_CountedCall]):
-    """Collects the calls but those of threads that `is_aside`; `uses` lists them."""
+    """Collects the calls; `uses` lists them.
+
+    Args:
+        is_aside: returns whether the calling thread is not the program's own, and is left out.
+
+    """
 
     def __init__(self, is_aside: Callable[[], bool] = lambda: False) -> None:
         super().__init__(is_aside)
@@ -97,7 +102,12 @@ class Watch(CallFollower[_CountedCall]):
 
 @contextmanager
 def watching(is_aside: Callable[[], bool] = lambda: False) -> Iterator[Watch]:
-    """Watch the DataParallel calls of a `with` block, in all threads but those that are `is_aside`."""
+    """Watch every DataParallel call of the process for the length of a `with` block.
+
+    Args:
+        is_aside: returns whether to leave out the calls of the calling thread.
+
+    """
     watch = Watch(is_aside)
     with watch.following(build=watch.build):
         yield watch

@@ -29,7 +29,15 @@ _LAST = re.compile(
 
 
 def diagnose(text: str) -> CheckReport:
-    """Find the rule that explains an error of a DataParallel run by the last lines of its traceback."""
+    """Find the rule that explains an error of a DataParallel run.
+
+    Args:
+        text: the traceback as Python printed it, or at least its last lines.
+
+    Raises:
+        UsageError: if there is no exception in it.
+
+    """
     caught = list(_CAUGHT.finditer(text))
     inner = text[caught[-1].end() :] if caught else text
     ends = list(_LAST.finditer(inner)) or list(_LAST.finditer(text))

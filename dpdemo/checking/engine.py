@@ -84,7 +84,16 @@ def check(  # noqa: PLR0913 - each is an option of the command
 def check_found(
     find: Callable[[], tuple[nn.Module | Callable[..., object], object]], request: Request
 ) -> CheckReport:
-    """Check a model that `find` imports where the GPUs are: a file may ask for them as it is read."""
+    """Check a model that is imported where the GPUs are: a file may ask for them as it is read.
+
+    Args:
+        find: gives the model and the inputs, as `check` takes them.
+        request: the options of `check`.
+
+    Raises:
+        UsageError: as `check` does, and what `find` raises.
+
+    """
     chosen = choose(request.select, request.ignore)
     with virtual_gpus(request.gpus) as handle, randomness.preserved(), warnings.catch_warnings():
         # an RNN asks for cuDNN on any CUDA device, virtual ones too
@@ -167,7 +176,12 @@ def _gpus_of(model: nn.Module) -> set[torch.device]:
 
 
 def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int | None) -> Batches:
-    """Make the batches: of the inputs given, of those that came with the model, or of a guess."""
+    """Make the batches: of the inputs given, of those that came with the model, or of a guess.
+
+    Raises:
+        UsageError: if there are none, and the layers do not tell; or if the batch has no rows.
+
+    """
     assert built.model is not None  # noqa: S101 - told before
     found = batches_for(core_of(built.model), inputs, built.inputs, batch_size, _BATCH_SIZE, dim)
     if found is None:

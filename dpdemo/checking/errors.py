@@ -94,7 +94,14 @@ PATTERNS = (
 
 
 def find(message: str, line: str, functions: str) -> str:
-    """Return the code of the rule that an error is about, by its text and traceback; "" where no rule is."""
+    """Return the code of the rule that an error is about; "" where the table has none.
+
+    Args:
+        message: the type and text of the exception, as Python prints them.
+        line: the user's innermost line that it went through.
+        functions: the names of the functions of its traceback.
+
+    """
     for pattern in PATTERNS:
         is_step = not pattern.step or re.search(rf"\b{pattern.step}", functions) is not None
         is_line = not pattern.line or re.search(pattern.line, line) is not None

@@ -121,7 +121,12 @@ def rule_of(code: str) -> Rule:
 
 
 def find_rule(code: str) -> Rule:
-    """Look a rule up by its code or name."""
+    """Look a rule up by its code or name.
+
+    Raises:
+        UsageError: if there is none.
+
+    """
     for known in rules():
         if code.upper() == known.code or code == known.name:
             return known
@@ -129,7 +134,12 @@ def find_rule(code: str) -> Rule:
 
 
 def choose(select: Iterable[str], ignore: Iterable[str]) -> tuple[Rule, ...]:
-    """Keep the rules whose code starts with one of `select` and none of `ignore`; no `select` means all."""
+    """Keep the rules whose code starts with one of `select` and none of `ignore`; no `select` means all.
+
+    Raises:
+        UsageError: for a code or prefix that fits no rule.
+
+    """
     select, ignore = tuple(select), tuple(ignore)
     for key, prefixes in (("select", select), ("ignore", ignore)):
         for prefix in prefixes:

@@ -68,7 +68,14 @@ class Repair(NamedTuple):
 
 
 def repair_of(found: Hit, page: str = "", function: str = "") -> Repair:
-    """Write the repair of a finding: its advice, else the example of its rule's `page` in this program."""
+    """Write the repair of a finding.
+
+    Args:
+        found: the finding; without an advice its repair is the example of its rule's page.
+        page: the repaired code of the rule's page, where `x` is the first tensor among the arguments.
+        function: the function by which the program splits, where it makes no DataParallel object.
+
+    """
     advice = found.advice
     if advice is None:
         return Repair()

@@ -13,7 +13,12 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The options of a check, as `check` describes them; `target` names the model in messages."""
+    """The options of a check, as `check` describes them; `target` names the model in messages.
+
+    Raises:
+        UsageError: for a number of GPUs or a type that cannot be.
+
+    """
 
     gpus: int = 4
     dim: int = 0

@@ -24,7 +24,12 @@ class Defaults:
 
 
 def read_defaults(folder: Path) -> Defaults:
-    """Read `[tool.dpdemo]` of the nearest pyproject.toml, upwards from a folder."""
+    """Read `[tool.dpdemo]` of the nearest pyproject.toml, upwards from a folder.
+
+    Raises:
+        UsageError: for a file that is no TOML, an unknown key or a value of another type.
+
+    """
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
         if file.is_file():

@@ -125,7 +125,13 @@ def place_of_attribute(owner: type, name: str) -> Place | None:
 
 
 def place_of_part(path: str, owner_of: Callable[[str], type | None]) -> Place | None:
-    """Find the line that makes the module at a path of a model, or the module around it."""
+    """Find the line that makes the module at a path of a model, or the module around it.
+
+    Args:
+        path: the module's.
+        owner_of: gives the class of the module at a path.
+
+    """
     while path:
         path, _, name = path.rpartition(".")
         owner = owner_of(path)

@@ -138,7 +138,15 @@ def as_ours(error: Exception) -> DpdemoError | None:
 
 @contextmanager
 def writing_out(*, flush: bool) -> Iterator[None]:
-    """Exit silently with READER_LEFT once nobody reads stdout; `flush` writes all at the end of the block."""
+    """Exit silently with READER_LEFT once nobody reads stdout.
+
+    Args:
+        flush: write all buffered output at the end of the block.
+
+    Raises:
+        RunError: stdout cannot be written.
+
+    """
     try:
         try:
             yield

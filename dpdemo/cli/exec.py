@@ -172,7 +172,16 @@ def finisher(
     fail_on: Fails = "never",
     answer: Callable[[ExecReport, CheckReport], Report] | None = None,
 ) -> Finish:
-    """Return a function that saves and prints the reports, and returns why the exit code has to be 1."""
+    """Return a function that saves and prints the reports, and returns why the exit code has to be 1.
+
+    Args:
+        quiet: of the report print only why ranks were stopped.
+        verbose: also list the collectives and peaks of ranks when nothing is wrong.
+        paths: the files of `--save`.
+        fail_on: as the option.
+        answer: makes one report of a program's report and its findings.
+
+    """
     stderr = sys.stderr
     # all that drawing needs is imported now: afterwards `sys.path` is the program's, and Python about to end
     findings = CheckReport("", 0, ())

@@ -29,7 +29,16 @@ CONFIG_KEYS: list[str] = []
 
 
 def option(words: str, panel: str, text: str, offers: Callable[..., Any] | None = None, **more: Any) -> Any:
-    """Make an option of flags and a value, such as `--gpus -g N`; the case of its choices does not matter."""
+    """Make an option; the case of its choices does not matter.
+
+    Args:
+        words: its flags, and perhaps the name of its value: `--gpus -g N`.
+        panel: where its help is listed.
+        text: its help.
+        offers: completes its value at the Tab key.
+        more: further arguments of typer.Option.
+
+    """
     flags = [word for word in words.split() if word.startswith("-")]
     metavar = words.split()[len(flags) :]
     more = {"callback": _not_empty, "case_sensitive": False, **more}

@@ -63,7 +63,12 @@ def command(
 
 
 def start_of(config: Config) -> dict[str, int]:
-    """Take the numbers that the page opens with from a config."""
+    """Take the numbers that the page opens with from a config.
+
+    Raises:
+        UsageError: if the config is larger than the page can draw.
+
+    """
     gpus = DEFAULT_GPUS if config.gpus is None else len(predicted_devices(config))
     for key, value, most in (
         ("gpus", gpus, MAX_GPUS),

@@ -23,7 +23,12 @@ _KEYS_OF_ARGUMENTS = {"gpus_argument": "gpus", "target": "model"}
 
 
 def exclusive(ctx: typer.Context, first: str, *others: str) -> None:
-    """Refuse parameters that were typed beside one that excludes them."""
+    """Refuse parameters that were typed beside one that excludes them.
+
+    Raises:
+        UsageError: naming the first of both.
+
+    """
     beside = [name for name in others if is_typed(ctx, name)]
     if is_typed(ctx, first) and beside:
         hint = "leave one of them out"
@@ -31,12 +36,22 @@ def exclusive(ctx: typer.Context, first: str, *others: str) -> None:
 
 
 def alone(ctx: typer.Context, first: str, *allowed: str) -> None:
-    """Refuse all that was typed beside a parameter but a few others: it would have no effect."""
+    """Refuse all that was typed beside a parameter but a few others: it would have no effect.
+
+    Raises:
+        UsageError: as `exclusive` does.
+
+    """
     exclusive(ctx, first, *(name for name in ctx.params if name not in {first, *allowed}))
 
 
 def without_effect(ctx: typer.Context, names: Sequence[str], expected: str, got: str, hint: str) -> None:
-    """Refuse parameters that were typed where they have no effect."""
+    """Refuse parameters that were typed where they have no effect.
+
+    Raises:
+        UsageError: for the first of them, with what it needs and what is there instead.
+
+    """
     ctx.obj.parameters = ctx.params
     for name in names:
         if is_typed(ctx, name):
@@ -57,6 +72,9 @@ def read_settings(
         strategies: those that it knows.
         below: config keys that the command chooses, unless a file or an option does.
         above: config keys that the command chooses, whatever a file or an option says.
+
+    Raises:
+        UsageError: for anything that is not valid.
 
     """
     given, edge = ctx.params, ctx.obj
@@ -99,13 +117,23 @@ def _typed_keys(given: Mapping[str, Any], edge: Edge) -> dict[str, object]:
 
 
 def read_key(key: str, text: str) -> Any:
-    """Read the value of a config key as its option writes it."""
+    """Read the value of a config key as its option writes it.
+
+    Raises:
+        UsageError: for a text that cannot be read.
+
+    """
     with about(key):
         return KEYS[key].kind.read(text)
 
 
 def read_gpu_memory(text: str | None, num_gpus: int) -> list[int] | None:
-    """Read the capacity of each GPU in bytes; None without `--gpu-memory`."""
+    """Read the capacity of each GPU in bytes; None without `--gpu-memory`.
+
+    Raises:
+        UsageError: a size cannot be read, or there are several, but not one for each GPU.
+
+    """
     if text is None:
         return None
     sizes = [part.strip() for part in text.split(",")]
@@ -115,7 +143,12 @@ def read_gpu_memory(text: str | None, num_gpus: int) -> list[int] | None:
 
 
 def inputs_of(ctx: typer.Context) -> list[str] | str | None:
-    """Return the shapes of `--input` or the function of `--inputs`; None if there are neither."""
+    """Return the shapes of `--input` or the function of `--inputs`; None if there are neither.
+
+    Raises:
+        UsageError: for both, or a function that has not the form of one.
+
+    """
     exclusive(ctx, "input", "inputs")
     shapes, function = ctx.params["input"], ctx.params["inputs"]
     if function and not is_target(function):

@@ -22,6 +22,9 @@ def loading_torch(*, hides_gpus: bool = False) -> Iterator[None]:
         hides_gpus: hide real GPUs from torch, so that virtual ones can take their place. CUDA reads the
             variable once, when torch first asks it for devices.
 
+    Raises:
+        UsageError: in a folder that was deleted: there MKL ends the process at the first product of matrices.
+
     """
     current_folder()
     if hides_gpus:

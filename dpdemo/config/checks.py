@@ -15,7 +15,12 @@ Problem = tuple[str, str, str]
 
 
 def check_together(config: Config) -> None:
-    """Check that the keys fit each other."""
+    """Check that the keys fit each other.
+
+    Raises:
+        UsageError: naming the key that does not fit.
+
+    """
     for key, message, hint in _problems(config):
         raise UsageError(f"expected {message}", key=key, hint=hint)
 

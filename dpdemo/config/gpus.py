@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def parse_gpus(text: str) -> int | tuple[int, ...] | str:
-    """Read the value of `--gpus`; a list may repeat an ordinal and contain spaces."""
+    """Read the value of `--gpus`; a list may repeat an ordinal and contain spaces.
+
+    Raises:
+        UsageError: for anything else, saying what was expected.
+
+    """
     if text.strip().lower() == "all":
         return "all"
     numbers: list[int] = []
@@ -81,6 +86,10 @@ def parse_num_virtual(text: str) -> int:
     Virtual GPUs are numbered from 0, so of lists only 0,1,2 and its like has one meaning. Others could mean
     renumbering, as with CUDA_VISIBLE_DEVICES, or that the program names these ordinals itself: neither is
     guessed.
+
+    Raises:
+        UsageError: for anything else, or more than torch can number.
+
     """
     found = parse_gpus(text)
     if isinstance(found, str):
@@ -98,7 +107,12 @@ def parse_num_virtual(text: str) -> int:
 
 
 def card_named(text: str) -> "Card":
-    """Find the card that `--gpu` names."""
+    """Find the card that `--gpu` names.
+
+    Raises:
+        UsageError: if no card has the name, or several do.
+
+    """
     from dpdemo.arithmetic.cards import find_card  # only a GPU with a name needs the table
 
     try:

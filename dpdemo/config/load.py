@@ -21,7 +21,16 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def make_config(values: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Config:
-    """Check values and freeze them; `where` has the file and line of each key that comes from a file."""
+    """Check values and freeze them.
+
+    Args:
+        values: of any keys.
+        where: the file and line of each key that comes from a file.
+
+    Raises:
+        UsageError: for the first bad key, with what was expected and what was got.
+
+    """
     where = where or {}
     for name in values:
         if name not in KEYS:
@@ -77,6 +86,9 @@ def resolve(
         overrides: keys that win over it.
         below: keys for which both win.
 
+    Raises:
+        UsageError: if the result is not valid.
+
     """
     values: Mapping[str, object] = {}
     where: dict[str, str] = {}
@@ -89,7 +101,12 @@ def resolve(
 
 
 def expect_strategy(config: Config, strategies: Sequence[str] = ("dp",)) -> Config:
-    """Return a config whose strategy is one of these."""
+    """Return a config whose strategy is one of these.
+
+    Raises:
+        UsageError: if it is another.
+
+    """
     if config.strategy not in strategies:
         raise UsageError(
             f"the strategy {config.strategy} is not supported here",

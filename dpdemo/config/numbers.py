@@ -23,7 +23,12 @@ def whole_number(text: str, least: int, most: int) -> int | None:
 
 
 def read_number(text: str, least: int, most: int, hint: str = "") -> int:
-    """Read a whole number from `least` to `most`."""
+    """Read a whole number from `least` to `most`.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
     number = whole_number(text, least, most)
     if number is None:
         raise UsageError(f"expected a whole number from {least} to {most}, got {show(text)}", hint=hint)

@@ -18,7 +18,12 @@ _A_YEAR_IN_SECONDS = 365 * 24 * 3600
 
 
 def as_wait(timeout: float) -> timedelta:
-    """Turn seconds into how long a rank waits for the others."""
+    """Turn seconds into how long a rank waits for the others.
+
+    Raises:
+        UsageError: for a number of seconds that is not above 0, or above a year.
+
+    """
     if not 0 < timeout <= _A_YEAR_IN_SECONDS:
         raise UsageError(
             f"expected a number of seconds above 0, and of at most {_A_YEAR_IN_SECONDS} (a year), got "
@@ -29,7 +34,12 @@ def as_wait(timeout: float) -> timedelta:
 
 
 def num_gpus(config: Config) -> int:
-    """Count the GPUs that DataParallel splits over; a GPU that is named twice is one GPU."""
+    """Count the GPUs that DataParallel splits over; a GPU that is named twice is one GPU.
+
+    Raises:
+        UsageError: if the config does not say how many.
+
+    """
     if config.gpus is None:
         raise UsageError("expected a number of GPUs, got none", key="gpus", hint="say how many: {gpus=4}")
     if config.gpus == "all":

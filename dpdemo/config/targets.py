@@ -38,7 +38,12 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
-    """Read a target."""
+    """Read a target.
+
+    Raises:
+        UsageError: if the text has none of the forms.
+
+    """
     target = _parsed(text)
     if target is None:
         raise UsageError(
@@ -49,7 +54,12 @@ def parse_target(text: str) -> Target:
 
 
 def expect_file(target: Target) -> None:
-    """Check that the file of a target is there."""
+    """Check that the file of a target is there.
+
+    Raises:
+        UsageError: if it is not.
+
+    """
     if target.file and not Path(target.file).is_file():
         raise UsageError(
             f"expected a Python file, got `{target.file}`, which does not exist",

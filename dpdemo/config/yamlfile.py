@@ -21,12 +21,22 @@ _Result = TypeVar("_Result")
 
 
 def read_mapping(path: Path) -> tuple[dict[str, object], dict[str, str]]:
-    """Read the mapping in a file, and the `file:line` of each key."""
+    """Read the mapping in a file, and the `file:line` of each key.
+
+    Raises:
+        UsageError: if the file cannot be read, is not UTF-8, or is not one YAML mapping with text keys.
+
+    """
     return parse_mapping(_read_text(path), str(path))
 
 
 def parse_mapping(text: str, name: str) -> tuple[dict[str, object], dict[str, str]]:
-    """Read the mapping in a text that came from `name`."""
+    """Read the mapping in a text that came from `name`.
+
+    Raises:
+        UsageError: if it is not one YAML mapping with text keys.
+
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.nodes import MappingNode
 

@@ -26,7 +26,12 @@ Answered = Callable[[Diagnosis], None]
 
 
 def diagnose(case: Case, progress: Progress | None = None, answered: Answered | None = None) -> Diagnosis:
-    """Answer the questions about a model under DataParallel; those that need no numbers first."""
+    """Answer the questions about a model under DataParallel; those that need no numbers first.
+
+    Raises:
+        UsageError: if the model cannot be built, or its inputs are neither given nor inferable.
+
+    """
     say = progress or (lambda _: None)
     case.config  # noqa: B018 - a wrong target is an error before anything is built
     case, assumed = _with_inputs(case)

@@ -19,6 +19,11 @@ def limited(case: Case, predict: Callable[[Case], MemoryReport]) -> Case:
     """Return the case with as many rows, and then pixels, as keep its step within MOST_BYTES.
 
     A model that does not run with a smaller image keeps its own; inputs that come with a model stay.
+
+    Args:
+        case: the case, with its inputs as shapes.
+        predict: predicts the memory of a case.
+
     """
     if not case.inputs or case.batch_size is None:
         return case

@@ -14,7 +14,12 @@ DEFAULT_VIRTUAL = 2
 
 @contextmanager
 def opened(config: Config, *, virtual: bool) -> Iterator[Devices]:
-    """Open the devices of a run, for the length of a `with` block."""
+    """Open the devices of a run, for the length of a `with` block.
+
+    Raises:
+        UsageError: if a GPU does not exist, or virtual GPUs cannot be made.
+
+    """
     with memory_told("run it here"), ExitStack() as opening:
         if virtual:
             from dpdemo.virtual import virtual_gpus
@@ -24,7 +29,12 @@ def opened(config: Config, *, virtual: bool) -> Iterator[Devices]:
 
 
 def num_virtual(config: Config) -> int:
-    """Count the virtual GPUs that a config needs: up to the highest ordinal in it, or DEFAULT_VIRTUAL."""
+    """Count the virtual GPUs that a config needs: enough for the highest ordinal in it, or DEFAULT_VIRTUAL.
+
+    Raises:
+        UsageError: if it asks for all of an unknown number.
+
+    """
     if config.gpus == "all":
         raise UsageError(
             "expected a number of virtual GPUs, got `all`", key="gpus", hint="say how many: {gpus=3}"
@@ -41,7 +51,12 @@ def num_visible() -> int:
 
 
 def chosen_devices(config: Config) -> Devices:
-    """Choose the devices of a run: those asked for, else all visible GPUs, else the CPU."""
+    """Choose the devices of a run: those asked for, else all visible GPUs, else the CPU.
+
+    Raises:
+        UsageError: if a GPU is asked for that is not visible; fewer devices than asked are never used.
+
+    """
     visible = num_visible()
     ordinals = range(visible) if config.ordinals is None else config.ordinals
     if config.gpus == "all" and not visible:

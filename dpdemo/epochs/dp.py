@@ -16,7 +16,14 @@ from dpdemo.results.splitdata import trace_batches
 
 
 def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = False) -> SplitReport:
-    """Run the epoch of a checked config under DataParallel, on real devices or on virtual GPUs."""
+    """Run the epoch of a checked config under DataParallel, on real devices or on virtual GPUs.
+
+    Raises:
+        UsageError: if a GPU does not exist, or the user's model cannot be built.
+        RunError: if the model fails.
+        RunInterrupted: on Ctrl-C, with the report of the batches done so far.
+
+    """
     with opened(config, virtual=virtual) as devices:
         built = build(config, place(config, devices))
         config = with_own_size(config, built)

@@ -65,6 +65,10 @@ def with_own_size(config: Config, built: BuiltModel) -> Config:
     """Take the batch size of the inputs that came with a model, unless the user chose another.
 
     An epoch has at least one such batch, unless the user chose its size too.
+
+    Raises:
+        UsageError: if other keys of the config do not fit the batch size.
+
     """
     if built.inputs is None or "batch_size" in config.given:
         return config
@@ -100,7 +104,13 @@ def make_dataset(config: Config) -> NoiseDataset:
 def run_epoch(
     built: BuiltModel, config: Config, devices: Devices, loader: Loader, watch: Callbacks
 ) -> tuple[BatchGroup, ...]:
-    """Call the model on every batch of a loader and return what was observed."""
+    """Call the model on every batch of a loader and return what was observed.
+
+    Raises:
+        RunError: if the model fails, with the user's own frames.
+        EpochInterrupted: on Ctrl-C, with the batches done so far.
+
+    """
     recorder = EpochRecorder(devices, config.dim)
     observer = ReplicaObserver(built.wrapper, built.split)
     try:

@@ -14,7 +14,12 @@ from dpdemo.models.failure import as_exception, users_code
 
 @contextmanager
 def users_model() -> Iterator[None]:
-    """Convert all that the user's model raises in a `with` block, except Ctrl-C, to Exceptions."""
+    """Convert all that the user's model raises in a `with` block, except Ctrl-C, to Exceptions.
+
+    Raises:
+        Stopped: in place of SystemExit and its like; exceptions are let through.
+
+    """
     with around(parallel_apply=_guarded), users_code():
         yield
 

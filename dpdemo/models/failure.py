@@ -30,6 +30,10 @@ def users_code() -> Iterator[None]:
 
     A model that calls `sys.exit(0)` has not succeeded, and one that raises asyncio's CancelledError must not
     end this program either.
+
+    Raises:
+        Stopped: in place of SystemExit and its like; exceptions are let through.
+
     """
     try:
         yield
@@ -86,7 +90,12 @@ def user_frames(error: BaseException) -> str:
 
 @contextmanager
 def memory_told(what: str) -> Iterator[None]:
-    """Convert "out of memory" of Python, PyTorch's CPU allocator or CUDA into an error with a hint."""
+    """Convert "out of memory" of Python, PyTorch's CPU allocator or CUDA into an error with a hint.
+
+    Raises:
+        RunError: in place of those; every other exception is let through.
+
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -20,7 +20,13 @@ _TRIAL_ROWS = 2
 
 
 def guess_input(model: nn.Module, batch_size: int) -> str | None:
-    """Return an input as `--input` takes it, such as `32x784`, or None if none can be inferred."""
+    """Return an input as `--input` takes it, such as `32x784`, or None if none can be inferred.
+
+    Args:
+        model: it is not changed; a copy is called, with two rows, in evaluation and without gradients.
+        batch_size: rows of the input that is returned.
+
+    """
     if _num_required(model) != 1:
         return None
     for shape, kind in _candidates(model):

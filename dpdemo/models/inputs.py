@@ -53,6 +53,9 @@ class Batches:
             dim: the dimension that holds the batch.
             numbers: whether floats have numbers; without them a batch of any size costs nothing.
 
+        Raises:
+            UsageError: if the inputs have no batch dimension.
+
         """
         if isinstance(given, list) and given and all(isinstance(text, str) for text in given):
             return cls._of_specs(list(map(read_input, given)), size, dim, numbers=numbers)

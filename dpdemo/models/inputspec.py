@@ -28,7 +28,12 @@ class WrittenInput:
 
 
 def read_input(text: str) -> WrittenInput:
-    """Read `32x128` (or `32,128`), `mask=32x128:bool` or `ids=32x16:int64<1000`."""
+    """Read `32x128` (or `32,128`), `mask=32x128:bool` or `ids=32x16:int64<1000`.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
     with about("input"):
         return _read(text)
 

@@ -15,7 +15,12 @@ Loss = Callable[[object], torch.Tensor]
 
 
 def make_loss(name: str) -> Loss:
-    """Return the function from a model's output to the loss."""
+    """Return the function from a model's output to the loss.
+
+    Raises:
+        UsageError: if the user's own function cannot be imported.
+
+    """
     with about("loss"):
         return _LOSSES.get(name) or find_object(name)
 

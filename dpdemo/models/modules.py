@@ -46,6 +46,10 @@ def build(config: Config, placement: Placement, load: Load = load_with_inputs) -
     """Build the model of a config and place it; `load` gets the user's own.
 
     The weights come from the config's seed; the global generator is left as it was.
+
+    Raises:
+        UsageError: if the user's own module or factory cannot be imported, raises, or gives no Module.
+
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed)

@@ -14,7 +14,12 @@ from dpdemo.models.user import Given, find_object, make_model
 
 
 def find_model(target: str) -> Given:
-    """Find the model that a target names, or what builds it; a built-in one by its name."""
+    """Find the model that a target names, or what builds it; a built-in one by its name.
+
+    Raises:
+        UsageError: if there is none.
+
+    """
     with about("model"):
         return _builder(target) if target in MODELS else find_object(target)
 
@@ -26,7 +31,12 @@ def _builder(name: str) -> Callable[[], nn.Module]:
 
 
 def batches_of_target(given: Given, target: str, size: int | None, default: int) -> Batches:
-    """Make the batches of a target without inputs: its own, or those that its first layer takes."""
+    """Make the batches of a target that nobody gave inputs for: its own, or those that its first layer takes.
+
+    Raises:
+        UsageError: if it has none and the layers do not tell.
+
+    """
     with about("model"):
         model, found_inputs = make_model(given, target)
     found = batches_for(model, None, found_inputs, size, default)

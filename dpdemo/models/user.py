@@ -30,6 +30,10 @@ def load_with_inputs(target: str, config: Config) -> tuple[nn.Module, object]:
 
     The current folder is importable, as under `python -m`. Parameters of the factory that are named like keys
     of the config (`input_size`, `output_size`, …) are given their values.
+
+    Raises:
+        UsageError: if it cannot be imported, raises, or gives no torch.nn.Module.
+
     """
     with about("model"):
         return make_model(find_object(target), target, config.to_dict())
@@ -45,6 +49,9 @@ def make_model(
         name: its name in messages.
         values: what the factory's parameters of these names are given. Without it those that have no default
             get the config's defaults.
+
+    Raises:
+        UsageError: if the factory raises or exits, or gives no torch.nn.Module.
 
     """
     made = given if isinstance(given, nn.Module) else _call_factory(given, name, values)
@@ -105,7 +112,12 @@ def _what_it_needs(factory: Callable[..., object], name: str) -> str:
 
 
 def find_object(target: str) -> Any:
-    """Import what a target names: `model.py:Net`, `pkg.mod:Net`, or a library's model, as what builds it."""
+    """Import what a target names: `model.py:Net`, `pkg.mod:Net`, or a library's model, as what builds it.
+
+    Raises:
+        UsageError: if it cannot be imported or does not exist.
+
+    """
     try:
         return _find(parse_target(target))
     except UsageError as error:

@@ -40,6 +40,10 @@ def execute(
     before ours since they were registered later. Then `finish` gets the report, also when the program failed.
     `check` judges every DataParallel call on the way; with `is_gate`, `finish` may turn exit code 0 into 1.
     Beyond what a GPU can hold the program gets its torch.OutOfMemoryError.
+
+    Raises:
+        UsageError: the GPUs cannot be made.
+
     """
     with ExitStack() as opening:
         is_compared = (

@@ -48,7 +48,12 @@ class Program:
 
 
 def find_program(name: str, arguments: Sequence[str] = (), *, is_module: bool = False) -> Program:
-    """Check that there is such a program, without running any of it."""
+    """Check that there is such a program, without running any of it.
+
+    Raises:
+        UsageError: if the script or module does not exist or cannot be run.
+
+    """
     here = current_folder()
     if not is_module and not Path(name).exists():
         name = _installed(name) or name

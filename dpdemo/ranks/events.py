@@ -35,7 +35,12 @@ class Event:
 
     @classmethod
     def from_line(cls, line: bytes | str) -> Self:
-        """Return the event of a line."""
+        """Return the event of a line.
+
+        Raises:
+            ValueError, TypeError, KeyError: the line is cut off, or of another version.
+
+        """
         values = json.loads(line)
         made: Any = Event.KINDS[values.pop("e")](**{name: _frozen(value) for name, value in values.items()})
         return made  # type: ignore[no-any-return]

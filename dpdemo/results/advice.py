@@ -47,7 +47,12 @@ def _problems(group: BatchGroup) -> Iterator[Kind]:
 
 
 def parse_kinds(text: str) -> tuple[Kind, ...]:
-    """Read the value of `--fail-on`: kinds of finding, separated by commas."""
+    """Read the value of `--fail-on`: kinds of finding, separated by commas.
+
+    Raises:
+        UsageError: for a word that is not a kind.
+
+    """
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in KINDS:

@@ -52,7 +52,12 @@ class Report:
         return "".join(self.pieces(form))
 
     def pieces(self, form: str) -> Iterable[str]:
-        """Yield the text of a format, piece by piece."""
+        """Yield the text of a format, piece by piece.
+
+        Raises:
+            ValueError: for a format that the report does not have.
+
+        """
         match form:
             case "table" | "text":
                 return (f"{plain(line)}\n" for line in self.picture(Canvas(80)))
@@ -101,7 +106,12 @@ class Report:
         self.write_file(path)
 
     def write_file(self, path: str | os.PathLike[str]) -> None:
-        """Write a file whose path has been checked, whole or not at all."""
+        """Write a file whose path has been checked, whole or not at all.
+
+        Raises:
+            RunError: if that fails, as on a full disk.
+
+        """
         suffix = Path(path).suffix.lower()
         with replacing(path) as file:
             if suffix in FORMS or suffix == ".txt":

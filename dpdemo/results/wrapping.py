@@ -30,6 +30,10 @@ class Wrapping:
     PyTorch has it, the last block too, or all. `mixed` is the dtype that is computed in, `reduce_dtype` that
     of the reduction. `checkpoint` is "" (none), "full", a number (each so many blocks) or `pkg.mod:function`,
     which returns the contexts of a selective checkpoint (`context_fn`). `lora` is the rank of adapters.
+
+    Raises:
+        UsageError: for a value that is none of these.
+
     """
 
     blocks: tuple[str, ...] = ()
@@ -74,7 +78,12 @@ class Wrapping:
         )
 
     def expect_effect(self, strategies: tuple[str, ...]) -> None:
-        """Check that each setting has an effect under at least one strategy."""
+        """Check that each setting has an effect under at least one strategy.
+
+        Raises:
+            UsageError: for the first that has none.
+
+        """
         for name, readers in _OF.items():
             if getattr(self, name) != _DEFAULTS[name] and not set(readers) & set(strategies):
                 got = ", ".join(strategies)

@@ -10,7 +10,13 @@ _MOST_SAMPLES = 1_000_000
 
 
 def predict_draws(config: Config, loader: str) -> DrawsReport:
-    """Predict which rank draws which samples of an epoch in order."""
+    """Predict which rank draws which samples of an epoch in order.
+
+    Raises:
+        UsageError: for a loader without a rule here, more samples than can be listed, a shuffled epoch, or a
+            batch size that the library refuses.
+
+    """
     if loader not in RULES:
         raise UsageError(f"expected one of {', '.join(RULES)}, got `{loader}`", key="loader")
     if config.strategy != "ddp":

@@ -28,7 +28,12 @@ class Lengths:
     lines: Sequence[int] = ()
 
     def first(self, data_size: int) -> "Lengths":
-        """Take the lengths of the first samples, as many as the epoch has."""
+        """Take the lengths of the first samples, as many as the epoch has.
+
+        Raises:
+            UsageError: if there are fewer.
+
+        """
         if len(self.values) < data_size:
             last = f":{self.lines[-1]}" if self.values and self.lines else ""
             raise UsageError(
@@ -40,7 +45,12 @@ class Lengths:
         return Lengths(self.values[:data_size], self.source, self.lines)
 
     def expect_at_most(self, limit: int, key: str) -> None:
-        """Check that no sample is longer than the limit that the argument `key` sets."""
+        """Check that no sample is longer than the limit that the argument `key` sets.
+
+        Raises:
+            UsageError: if one is.
+
+        """
         if self.values and max(self.values) > limit:
             index = next(index for index, length in enumerate(self.values) if length > limit)
             where = f"{self.source}:{self.lines[index]}" if self.source else f"item {index + 1}"
@@ -52,7 +62,12 @@ class Lengths:
 
 
 def check_lengths(values: Sequence[SupportsIndex] | Any) -> Lengths:
-    """Check lengths given in Python: whole numbers of 0 or more, NumPy's and a tensor's included."""
+    """Check lengths given in Python: whole numbers of 0 or more, NumPy's and a tensor's included.
+
+    Raises:
+        UsageError: naming the first that is not.
+
+    """
     found: list[int] = []
     try:
         items = iter(values)
@@ -74,7 +89,12 @@ def check_lengths(values: Sequence[SupportsIndex] | Any) -> Lengths:
 
 
 def get_lengths(lengths: Any) -> Lengths:
-    """Read lengths from a file where one is named, or else check them."""
+    """Read lengths from a file where one is named, or else check them.
+
+    Raises:
+        UsageError: if they are not valid.
+
+    """
     is_file = isinstance(lengths, str | os.PathLike)
     return read_lengths(os.fspath(lengths)) if is_file else check_lengths(lengths)
 
@@ -85,6 +105,10 @@ def read_lengths(text: str) -> Lengths:
     Without a column each line is a whole number. With one the file is JSON lines if its first line begins
     with a brace, else CSV (tabs instead of commas in a .tsv) whose first line names the columns. In JSON
     lines a list, such as input_ids, counts its items.
+
+    Raises:
+        UsageError: naming the file and the line.
+
     """
     path, column = _taken_apart(text)
     source = "stdin" if path == STDIN else printable(path)

@@ -81,7 +81,12 @@ def _expect_no_options(options: dict[str, Any]) -> None:
 
 
 def predict(config: Config, tokens: "TokenOptions | None" = None) -> SplitReport:
-    """Predict the split for a checked config, and the tokens of each device where lengths are given."""
+    """Predict the split for a checked config, and the tokens of each device where lengths are given.
+
+    Raises:
+        UsageError: if `gpus` is `all`, or a sample of a shuffled epoch is to be traced.
+
+    """
     if tokens is None:
         return _predict_rows(config)
     from dpdemo.splitting.tokens import arrange, count_tokens

@@ -12,7 +12,12 @@ from dpdemo.results.devices import Devices
 
 
 def predicted_devices(config: Config) -> Devices:
-    """Return the devices of `gpus`, or of all ranks of DDP: the CPU if there are none."""
+    """Return the devices of `gpus`, or of all ranks of DDP: the CPU if there are none.
+
+    Raises:
+        UsageError: if `gpus` is `all`, or left out although there is an `output_device`.
+
+    """
     num_nodes = config.nodes if config.strategy == "ddp" else 1
     if config.ordinals is not None:
         return Devices([*Devices.of("cuda", config.ordinals)] * num_nodes)

@@ -42,7 +42,12 @@ class Rows:
 
 
 def make_options(lengths: Lengths, **options: Any) -> TokenOptions:
-    """Check the options that go with lengths."""
+    """Check the options that go with lengths.
+
+    Raises:
+        UsageError: for a value that cannot be.
+
+    """
     found = TokenOptions(lengths, **options)
     for name, others in (("pack", (None,)), ("accumulate", ()), ("pad_to", (None, "chunk", "batch"))):
         value = getattr(found, name)
@@ -56,7 +61,12 @@ def make_options(lengths: Lengths, **options: Any) -> TokenOptions:
 
 
 def arrange(config: Config, options: TokenOptions) -> Rows:
-    """Put the lengths into the epoch's order, and pack them where that was asked for."""
+    """Put the lengths into the epoch's order, and pack them where that was asked for.
+
+    Raises:
+        UsageError: for lengths that are too few or too long, or orders that exclude each other.
+
+    """
     lengths = options.lengths.first(config.data_size)
     if config.trace_sample is not None and (options.group_by_length or options.sort or options.pack):
         raise UsageError(

@@ -26,7 +26,12 @@ _UNITS = {f"{unit}B{per}": rate for unit, rate in (("M", 1e-3), ("G", 1), ("T", 
 
 
 def find_link(name: str) -> Link:
-    """Return the link of this name."""
+    """Return the link of this name.
+
+    Raises:
+        UsageError: for any other name.
+
+    """
     known = LINKS.get(name.lower())
     if known is not None:
         return known
@@ -36,7 +41,12 @@ def find_link(name: str) -> Link:
 
 
 def link_of_bandwidth(text: str) -> Link:
-    """Return a link that carries exactly a measured bandwidth: `20GB/s`."""
+    """Return a link that carries exactly a measured bandwidth: `20GB/s`.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
     rate = scaled_number(text.upper(), _UNITS, 1e-3, 1e6)
     if rate is None:
         expected = "bytes per second such as 20GB/s, from 1MB/s to 1000TB/s"

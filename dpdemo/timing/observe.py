@@ -26,7 +26,19 @@ _UNSAFE_VIEW = "aten::_unsafe_view"  # a view of what nothing else holds
 def observe_workload(
     config: Config, inputs: Given | str = None, *, loss: str = "auto", progress: Progress | None = None
 ) -> Workload:
-    """Return the bytes and operators of a step with the whole batch of a config, which several GPUs share."""
+    """Return the bytes and operators of a step with the whole batch of a config.
+
+    Args:
+        config: its batch is the one that several GPUs share.
+        inputs: as for `predict_memory`.
+        loss: as in a `Training`; its gradients are copied back over the gathered outputs.
+        progress: called with the name of each stage.
+
+    Raises:
+        UsageError: if the config or the inputs are not valid, or the model cannot be built.
+        RunError: if the model fails, or needs the numbers of its tensors.
+
+    """
     say = progress or (lambda _: None)
     pair = make_config({**config.values(), "gpus": 2, "output_device": None})
     training = Training(optimizer="sgd", loss=loss)

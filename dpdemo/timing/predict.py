@@ -13,7 +13,14 @@ _FOREVER_MS = 1e9
 
 
 def predict_speedup(workload: Workload, link: Link, num_gpus: int) -> SpeedupReport:
-    """Predict the costs of sharing a batch, which one GPU ran as `workload`, under DataParallel and DDP."""
+    """Predict the costs of sharing a batch over several GPUs, under DataParallel and under DDP.
+
+    Args:
+        workload: the whole batch on one GPU; see `observe.py`.
+        link: the connection of the GPUs; see `LINKS`.
+        num_gpus: 1 or more.
+
+    """
     rows = workload.rows
     chunks = [size / rows for size in split_batch(rows, num_gpus).sizes()]
     dp = DataParallelStep(workload, link, chunks)

@@ -89,7 +89,12 @@ def _repeat_own(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None
 
 @contextlib.contextmanager
 def one_of_many(world_size: int, rank: int = 0, *, gpus_per_node: int | None = None) -> Iterator[None]:
-    """Make this process one rank of `world_size`, on its own GPU, for the length of a `with` block."""
+    """Make this process one rank of `world_size`, on its own GPU, for the length of a `with` block.
+
+    Raises:
+        VirtualGpuError: outside any block of virtual GPUs.
+
+    """
     from torch.testing._internal.distributed.fake_pg import FakeStore  # it registers the backend
 
     session = state.the_session()

@@ -127,7 +127,18 @@ class Patches:
         self._undo.append((owner, name, before))
 
     def around(self, owner: Any, *names: str, why: str) -> Wrap:
-        """Put a function around those of these `names`, which it gets as its first argument."""
+        """Put a function around PyTorch's own, which it gets as its first argument.
+
+        Args:
+            owner: a module or a class; a tuple where several have the same function.
+            names: of the function there; several where a class has it under more than one.
+            why: the reason.
+
+        Raises:
+            TypeError: by the decorator, if a call that suits PyTorch's function would not suit the one around
+                it (`signatures.py`).
+
+        """
 
         def put(observer: Callable[..., Any]) -> Callable[..., Any]:
             owners = owner if isinstance(owner, tuple) else (owner,)

@@ -17,7 +17,12 @@ _LAST_BYTE = BLOCK_BYTES - 1
 
 
 class Allocation:
-    """One storage's place on a virtual GPU: the label that says where its tensors live."""
+    """One storage's place on a virtual GPU: the label that says where its tensors live.
+
+    Raises:
+        torch.OutOfMemoryError: the GPU has a limit, and this would go past it.
+
+    """
 
     # `birth`, the number of the allocation, is there once there are accounts.
     __slots__ = ("birth", "index", "kind", "ledger", "nbytes", "requested")

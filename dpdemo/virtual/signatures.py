@@ -14,7 +14,12 @@ _MANY = [_OTHER] * 9
 
 
 def check_fits(original: Callable[..., Any], around: Callable[..., Any]) -> None:
-    """Check a function that gets `original`, and then the arguments of each call of it, by some calls."""
+    """Check a function that gets `original`, and then the arguments of each call of it, by some calls.
+
+    Raises:
+        TypeError: if it cannot take one of them, or would take an argument by another name than `original`.
+
+    """
     try:
         theirs = inspect.signature(original)
     except ValueError:  # C++ does not tell

@@ -138,7 +138,12 @@ session: Session | None = None
 
 
 def the_session() -> Session:
-    """Return the open block."""
+    """Return the open block.
+
+    Raises:
+        VirtualGpuError: outside any block.
+
+    """
     if session is None:
         raise VirtualGpuError("no virtual GPUs: this works only inside `with virtual_gpus(n):`")
     return session
@@ -170,7 +175,12 @@ def is_seen_by_us_alone(*, also_meta: bool = False) -> bool:
 
 
 def gpu_index(device: torch.device) -> int | None:
-    """Return the GPU that `device` means to the calling thread, or None for the CPU and other devices."""
+    """Return the GPU that `device` means to the calling thread, or None for the CPU and other devices.
+
+    Raises:
+        torch.AcceleratorError: there is no such GPU.
+
+    """
     if device.type != "cuda":
         return None
     here = the_session()

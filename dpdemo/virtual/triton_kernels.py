@@ -67,7 +67,12 @@ class GpuQuestions:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse all that needs a driver."""
+        """Refuse all that needs a driver.
+
+        Raises:
+            VirtualGpuError: always.
+
+        """
         raise VirtualGpuError(
             f"Triton's `{name}` needs a real GPU; virtual GPUs run kernels by Triton's interpreter alone"
         )
@@ -159,7 +164,12 @@ def _compute_functions(libdevice: Any) -> None:
 
 
 def _compute(name: str, *args: Any, _semantic: Any = None, **_: Any) -> Any:
-    """Return a function's values by PyTorch's of the same name; numbers are in the kernel's precision."""
+    """Return a function's values by PyTorch's of the same name; numbers are in the kernel's precision.
+
+    Raises:
+        VirtualGpuError: if it is none of these.
+
+    """
     if name not in _FUNCTIONS:
         raise VirtualGpuError(f"Triton's interpreter does not have libdevice's `{name}`")
     first = next(each for each in args if hasattr(each, "handle"))

@@ -31,7 +31,16 @@ class Built:
 
 
 def build(given: object, name: str = "") -> Built:
-    """Take a model as it is, or call the function that builds one."""
+    """Take a model as it is, or call the function that builds one.
+
+    Args:
+        given: the model, or the function.
+        name: its name in messages; that of the function if empty.
+
+    Raises:
+        UsageError: if the function raises for reasons of its own, or returns no model.
+
+    """
     if isinstance(given, nn.Module):
         return Built(given)
     events: list[Event] = []

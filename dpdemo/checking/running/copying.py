@@ -47,7 +47,12 @@ class ModelSource:
         self._along, self._placed = paths, None
 
     def fresh(self) -> nn.Module:
-        """Make a copy of the model as it was given."""
+        """Make a copy of the model as it was given.
+
+        Raises:
+            UsageError: if it can neither be copied nor built again.
+
+        """
         try:
             if self.copies:
                 with users_code():
@@ -65,7 +70,12 @@ class ModelSource:
         return model
 
     def fresh_on(self, gpu: torch.device) -> nn.Module:
-        """Copy the model that was moved to a GPU: moving each costs as much as copying it."""
+        """Make a copy on a GPU: of one that was moved there, since moving each costs as much as copying it.
+
+        Raises:
+            UsageError: if it can neither be copied nor built again, or cannot be moved.
+
+        """
         parts = (*self.prototype.parameters(), *self.prototype.buffers())
         if self.copies and (self._along or any(part.device != gpu for part in parts)):
             if self._placed is None:

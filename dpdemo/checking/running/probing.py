@@ -130,6 +130,9 @@ def probe_all(
     Returns:
         The probes, and those of full batches that fail on one GPU in one mode: the other is compared.
 
+    Raises:
+        UsageError: if the model runs on one GPU in neither mode, or leaves the program.
+
     """
     probes: list[Probe] = []
     failed: list[Probe] = []

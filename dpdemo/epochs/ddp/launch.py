@@ -38,7 +38,14 @@ def run_ddp(
     *,
     virtual: bool = False,
 ) -> SplitReport:
-    """Run the epoch of a checked config under DistributedDataParallel."""
+    """Run the epoch of a checked config under DistributedDataParallel.
+
+    Raises:
+        UsageError: if it cannot be run here as asked: fewer processes are never started.
+        RunError: if a rank fails; all others are stopped.
+        RunInterrupted: on Ctrl-C, with the report of the batches that every rank had done.
+
+    """
     job = Job(config, as_wait(timeout), virtual)
     world = launched_world()
     nodes = config.nodes if world is None else world.num_nodes

@@ -72,7 +72,14 @@ def run_rank(job: Job, world: World, write: Callable[[Event], object]) -> None:
 
 
 def join(job: Job, world: World, progress: Progress | None) -> SplitReport:
-    """Run as one of the ranks that torchrun started; each returns the report of all."""
+    """Run as one of the ranks that torchrun started; each returns the report of all.
+
+    Raises:
+        UsageError: if ranks cannot run here as asked.
+        RunError: if this rank fails, with its place and the user's own frames.
+        PeerFailedError: if another rank failed first.
+
+    """
     with _connected(job, world) as rank:
         records = _exchanged(_run_epoch(rank, None if world.rank else progress), rank.device)
     return merge(records, virtual=job.virtual)

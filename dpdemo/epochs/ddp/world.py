@@ -38,6 +38,10 @@ def launched_world(environment: Mapping[str, str] = os.environ) -> World | None:
 
     A lone RANK or WORLD_SIZE is a leftover of another program. With both of them, this is a rank, and all
     else that PyTorch's `env://` rendezvous needs has to be there (`torch/distributed/rendezvous.py`).
+
+    Raises:
+        UsageError: if one of the launcher's variables is missing, or they do not fit each other.
+
     """
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return None
@@ -64,7 +68,12 @@ def _number(text: str, default: int) -> int:
 
 
 def ranks_of(config: Config, *, virtual: bool) -> Devices:
-    """Choose the devices of this machine's ranks."""
+    """Choose the devices of this machine's ranks.
+
+    Raises:
+        UsageError: if a GPU is asked for that does not exist.
+
+    """
     if config.gpus is None and config.processes is not None:
         return Devices.of("cuda", range(config.processes)) if virtual else Devices.cpu(config.processes)
     from dpdemo.epochs.devices import chosen_devices, num_virtual
@@ -82,7 +91,13 @@ def speaks(config: Config) -> bool:
 
 
 def in_world(config: Config, world: World, num_visible_gpus: int) -> Config:
-    """Fill in what the launcher decided: the nodes, and the ranks on each."""
+    """Fill in what the launcher decided: the nodes, and the ranks on each.
+
+    Raises:
+        UsageError: if the config asks for other numbers than the launcher started, or for GPUs that a rank
+            cannot have.
+
+    """
     if config.nodes not in {1, world.num_nodes}:
         raise _other_number("nodes", config.nodes, world.num_nodes, "--nnodes")
     values = config.values() | {"nodes": world.num_nodes}

@@ -29,6 +29,16 @@ def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Cal
     """Return the function that makes a batch: the model's main input, and others that it requires.
 
     For a model that reads images as tokens of its texts, the function raises: only `--inputs` serves there.
+
+    Args:
+        family: the model's task, as `huggingface.py` names it.
+        config: the model's configuration.
+        model: a model of transformers.
+        sizes: how large the inputs are.
+
+    Raises:
+        UsageError: if the model takes no image of a size, and one was asked for.
+
     """
     asked = inspect.signature(model.forward).parameters
     if _reads_images_in_texts(config, asked):

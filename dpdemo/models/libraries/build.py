@@ -17,7 +17,17 @@ _SIZES = {"inception_v3": 299}
 def make_library_model(
     library: str, name: str, sizes: InputSizes
 ) -> tuple[nn.Module, Callable[[int], object]]:
-    """Build a library's model with random weights, and the function that makes its inputs."""
+    """Build a library's model with random weights, and the function that makes its inputs.
+
+    Args:
+        library: "transformers", "torchvision" or "timm".
+        name: the model's name there, such as "gpt2-xl"; of transformers also a path of a config.json.
+        sizes: how large the inputs are.
+
+    Raises:
+        UsageError: if the library is not installed, or has no such model.
+
+    """
     try:
         if library == "transformers":
             from dpdemo.models.libraries.huggingface import make_model
@@ -32,7 +42,12 @@ def make_library_model(
 
 
 def _make_image_model(library: str, name: str, sizes: InputSizes) -> tuple[nn.Module, Inputs]:
-    """Build a model for images, and the function that makes a batch of them."""
+    """Build a model for images, and the function that makes a batch of them.
+
+    Raises:
+        UsageError: if the library has no model of this name, or cannot build it.
+
+    """
     known, build, size_of = _library(library)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)

@@ -35,7 +35,12 @@ _FAMILIES = (
 
 
 def make_model(name: str, sizes: InputSizes) -> tuple[nn.Module, Callable[[int], object]]:
-    """Build the model of a name, a type or a config.json, and the function that makes its inputs."""
+    """Build the model of a name, a type or a config.json, and the function that makes its inputs.
+
+    Raises:
+        UsageError: if the model does not exist, or transformers cannot build it.
+
+    """
     config = _config(name)
     family, kind = _class_of(config)
     if kind.config_class is config.sub_configs.get("text_config"):  # the text half of a model for more

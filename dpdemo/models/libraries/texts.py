@@ -30,7 +30,14 @@ def text_config(config: Any) -> Any:
 
 
 def of_texts(family: str, config: object, sizes: InputSizes) -> Row:
-    """Return a text that repeats one word, unmasked, with the labels of a training step."""
+    """Return a text that repeats one word, unmasked, with the labels of a training step.
+
+    Args:
+        family: the model's task, as `huggingface.py` names it.
+        config: the model's configuration.
+        sizes: how large the inputs are.
+
+    """
     text = text_config(config)
     word = min(WORD, (getattr(text, "vocab_size", None) or 100) - 1)
     length = sizes.seq_len or getattr(config, "max_text_len", None) or length_of(text)

@@ -70,7 +70,12 @@ def values(tensor: torch.Tensor, most: int) -> list[float]:
 
 
 def value(number: Any) -> float:
-    """Return a number, or the one in a tensor."""
+    """Return a number, or the one in a tensor.
+
+    Raises:
+        ValueError: if the tensor shows no number.
+
+    """
     if not isinstance(number, torch.Tensor):
         return float(number)
     (found,) = values(number, 1)

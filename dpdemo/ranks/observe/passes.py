@@ -264,7 +264,12 @@ def _names(indices: Any) -> list[Any] | None:
 
 
 def _name(index: Any) -> int | str:
-    """Return a whole number of any library, or the id of lhotse's cuts: a repeated one has an ending."""
+    """Return a whole number of any library, or the id of lhotse's cuts: a repeated one has an ending.
+
+    Raises:
+        TypeError: for anything else.
+
+    """
     name = getattr(index, "id", None)
     return re.sub(r"_dup\d+$", "", name) if isinstance(name, str) else operator.index(index)
 

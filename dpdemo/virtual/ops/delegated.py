@@ -131,7 +131,12 @@ def _composite(run: Action) -> Action:
 
 
 def _run_higher_order(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator that takes functions (`cond`, `flex_attention`) by its parts."""
+    """Run an operator that takes functions (`cond`, `flex_attention`) by its parts.
+
+    Raises:
+        UnsupportedOpError: PyTorch runs it compiled only.
+
+    """
     kernel = func.py_kernels.get(_Key.CompositeExplicitAutograd) or func.py_kernels.get(_Key.CUDA)
     if kernel is None:
         raise UnsupportedOpError(f"{func}: expected an operator that PyTorch runs without compiling it")

@@ -201,7 +201,12 @@ def _answer(reader: str) -> bool | float | None:
 
 
 def known(tensor: torch.Tensor, reader: str) -> torch.Tensor:
-    """Return the numbers of a tensor, which are copied to the host now."""
+    """Return the numbers of a tensor, which are copied to the host now.
+
+    Raises:
+        UnsupportedOpError: they are not known.
+
+    """
     numbers = numbers_of(tensor)
     if numbers is None:
         raise needs_numbers(reader)

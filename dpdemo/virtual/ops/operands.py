@@ -26,6 +26,10 @@ def survey(  # noqa: C901 - written out, for speed
     """Return the GPU of the operands that are on one, and the bits of those on the CPU.
 
     A list among the operands is surveyed as `listed`. This loop is much of what an operator costs.
+
+    Raises:
+        RuntimeError: they are on two GPUs.
+
     """
     key, host_key = session.key, session.host_key
     index, on_cpu = None, 0
@@ -57,7 +61,12 @@ def survey(  # noqa: C901 - written out, for speed
 def place(
     session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[int | None, bool]:
-    """Return the GPU of all operands, or None if all are on the CPU and whether C++ made all of these."""
+    """Return the GPU of all operands, or None if all are on the CPU and whether C++ made all of these.
+
+    Raises:
+        RuntimeError: they are on two devices.
+
+    """
     index, on_cpu = survey(session, func, args, kwargs)
     # Only now: while `survey` runs, its own variables would count as references to the operands.
     if on_cpu and index is not None:
@@ -74,6 +83,10 @@ def check_cpu_operands(session: Session, func: Any, args: tuple[Any, ...], kwarg
     """Check the CPU operands of an operator on a GPU.
 
     A CPU tensor may join only if it has no dimensions, or if C++ made it (see `provenance.py`).
+
+    Raises:
+        RuntimeError: a user's CPU tensor with dimensions is among them, or a CPU tensor would be written.
+
     """
     from_cpp = made_by_cpp(session, args, kwargs)
     written = {spec.name for spec in func._schema.arguments if spec.is_write}

@@ -69,7 +69,12 @@ def run_random(
 def _run(
     session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
 ) -> Any:
-    """Run `func` with the numbers of GPU `index`, or with the CPU's if that is None."""
+    """Run `func` with the numbers of GPU `index`, or with the CPU's if that is None.
+
+    Raises:
+        RuntimeError: a generator of another device was given.
+
+    """
     operator = _operator(func)
     given = operator.given(args, kwargs)
     generator = given.get("generator")

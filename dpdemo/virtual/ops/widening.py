@@ -87,7 +87,12 @@ for _op in CONVOLUTIONS:
 
 
 def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal: RuntimeError) -> Any:
-    """Run `func`, which the CPU refused, in a wider dtype."""
+    """Run `func`, which the CPU refused, in a wider dtype.
+
+    Raises:
+        UnsupportedOpError: it was refused for another reason, or wider too.
+
+    """
     from_half = special(func).from_half
     if from_half is not None and args[-1] in (True, torch.float16):
         return from_half(func, *args)

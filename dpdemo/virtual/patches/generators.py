@@ -69,7 +69,12 @@ class _CudaGenerator(_GpuGenerator):
         return self.stream.offset
 
     def set_offset(self, offset: int) -> Self:
-        """Go to the place where `offset` of each thread's numbers are used up."""
+        """Go to the place where `offset` of each thread's numbers are used up.
+
+        Raises:
+            RuntimeError: `offset` is not a multiple of 4, CUDA's numbers in one call.
+
+        """
         if offset % 4:
             raise RuntimeError("offset must be a multiple of 4")
         self.stream.offset = int(offset)
@@ -81,7 +86,13 @@ class _CudaGenerator(_GpuGenerator):
         return torch.frombuffer(bytearray(raw), dtype=torch.uint8).clone()
 
     def set_state(self, state: torch.Tensor) -> Self:
-        """Take over a seed and an offset; a state of old versions has a seed alone."""
+        """Take over a seed and an offset; a state of old versions has a seed alone.
+
+        Raises:
+            TypeError: `state` is not a tensor of bytes on the CPU.
+            RuntimeError: it is not one of CUDA's states.
+
+        """
         is_tensor = isinstance(state, torch.Tensor)
         if not is_tensor or state.dtype is not torch.uint8 or state.device.type != "cpu":
             raise TypeError("RNG state must be a torch.ByteTensor")

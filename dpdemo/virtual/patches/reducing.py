@@ -35,7 +35,12 @@ def can_reduce(tensors: Sequence[Tensor]) -> bool:
 def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
     inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any
 ) -> None:
-    """Add `inputs` up in `output`, on the GPU of input `root`: NCCL adds while it sends, without a buffer."""
+    """Add `inputs` up in `output`, on the GPU of input `root`: NCCL adds while it sends, and needs no room.
+
+    Raises:
+        UnsupportedOpError: another operation than a sum.
+
+    """
     del streams, comms
     if op != torch.cuda.nccl.SUM:
         raise UnsupportedOpError(f"torch.cuda.nccl.reduce: expected the operation SUM, got number {op}")

@@ -107,7 +107,12 @@ class VirtualEvent:
     wait = synchronize = always(None)
 
     def elapsed_time(self, end_event: "VirtualEvent") -> float:
-        """Return the milliseconds from this event to `end_event`."""
+        """Return the milliseconds from this event to `end_event`.
+
+        Raises:
+            ValueError: one of the two was made without `enable_timing=True`, or was not recorded.
+
+        """
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self._time is None or end_event._time is None:
