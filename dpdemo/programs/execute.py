@@ -46,10 +46,9 @@ def execute(
 
     """
     with ExitStack() as opening:
-        is_compared = (
-            check is not None and "RANK" not in os.environ
-        )  # a launcher's ranks cannot start it again
-        against_one = opening.enter_context(_comparing(program, hardware)) if is_compared else None
+        against_one = None
+        if check is not None and "RANK" not in os.environ:  # a rank cannot start its launcher again
+            against_one = opening.enter_context(_comparing(program, hardware))
         opening.enter_context(reaching_children(hardware))
         ranks = opening.enter_context(gathering())
         gpus = opening.enter_context(hardware.opened())
@@ -95,7 +94,7 @@ def _findings(check: CallCheck, code: object) -> CheckReport:
 
 @contextmanager
 def _comparing(program: Program, hardware: Hardware) -> Iterator[CompareRanks]:
-    """Let ranks that the program starts note what one process needs, for the length of a `with` block."""
+    """Record the ranks that the program starts, to compare them with one process afterwards."""
     words = ["--gpus", "1", "--random", hardware.random, *(["--gpu", hardware.card] if hardware.card else [])]
     command = [sys.executable, "-m", "dpdemo", "exec", "--quiet", *words, *program.words]
     with checking(0, DEFAULT_STEPS, command, dict(os.environ)) as check:

@@ -40,7 +40,7 @@ class Program:
 
     @property
     def words(self) -> list[str]:
-        """What follows `python`, or `dpdemo exec` and its options, on a command line."""
+        """Its part of a command line, after `python` or after `dpdemo exec` and its options."""
         return [*["-m"] * self.is_module, self.name, *self.arguments]
 
     def __str__(self) -> str:

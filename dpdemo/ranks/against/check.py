@@ -58,10 +58,10 @@ class Check:
 
     settings: Settings
     command: Sequence[str]
-    """Runs the program as one process, which starts its rank itself or is one."""
+    """It runs the program in one process, which is a rank or starts ranks itself."""
     environment: Mapping[str, str]
     folder: str = field(default_factory=os.getcwd)
-    """Where the program was started."""
+    """The folder in which the program was started."""
     began: float = field(default_factory=time.monotonic)
     limit_s: float = _LEAST_S
     many: int = 1

@@ -143,7 +143,7 @@ class PrivateFiles:
 
 
 def give_view(state: State) -> PrivateFiles:
-    """Give this process its private view, and return it."""
+    """Install the private view in this process, and return it."""
     files = PrivateFiles(state)
     for owner in (builtins, io):
         _follow_open(files, owner)

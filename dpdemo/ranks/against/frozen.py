@@ -1,4 +1,4 @@
-"""Give one process the numbers of rank 0's models that no optimizer changes: buffers and frozen parameters.
+"""Copy what no optimizer changes, buffers and frozen parameters, from rank 0's models to the one process.
 
 A program without a seed makes others in each run, such as the queue and the teacher of a contrastive model.
 They are set once: what the program makes of them afterwards, as a teacher that follows, is its own.

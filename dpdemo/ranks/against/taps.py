@@ -40,7 +40,7 @@ def watch(notes: Notes, *, is_launched: bool) -> None:
 
 
 def give_view_alone(folder: str | None) -> None:
-    """Give a private view of its files to a program that starts the one rank itself."""
+    """Install the private view of files in a process that is no rank, but starts the one that is compared."""
     settings = Settings.of_environment()
     if folder is not None and settings is not None and settings.by_program and settings.is_replay:
         from dpdemo.ranks.against.state import State
@@ -49,7 +49,7 @@ def give_view_alone(folder: str | None) -> None:
 
 
 def _give_view(state: State) -> None:
-    """Give this process a private view of its files; one that its parent had when it forked stays."""
+    """Install the private view of files once; a forked process keeps its parent's, with notes of its own."""
     from dpdemo.ranks.against import files
 
     if _views:

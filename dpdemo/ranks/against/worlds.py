@@ -52,7 +52,7 @@ def let_run_alone(state: State) -> None:
     def new_group(make: Any, /, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         if ranks is None:
             return make(None, *args, **kwargs)
-        # FSDP's groups of equal GPUs of all machines have no rank where all GPUs of one are not there
+        # FSDP groups the GPUs of the same number on all machines: with one rank, most groups are empty
         mine = [place for place, rank in enumerate(_joined(state)) if rank in ranks or not len(ranks)]
         return make(mine, *args, **kwargs) if mine else dist.GroupMember.NON_GROUP_MEMBER
 
